@@ -1,0 +1,96 @@
+//! Raw Linux system calls: the one place of the suite that enters the kernel.
+//!
+//! Calls are made without libc where the architecture is known, so that they neither touch `errno`
+//! nor can be interposed by another preloaded library. Every function returns the kernel's answer as
+//! `Result<usize, Errno>`.
+
+use core::ffi::c_int;
+
+/// An error number of the kernel, for example 12 for `ENOMEM`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Errno(pub c_int);
+
+impl Errno {
+    /// Out of memory, or over a limit.
+    pub const ENOMEM: Self = Self(libc::ENOMEM);
+    /// Invalid argument.
+    pub const EINVAL: Self = Self(libc::EINVAL);
+    /// Not supported by this kernel.
+    pub const ENOSYS: Self = Self(libc::ENOSYS);
+    /// Interrupted by a signal, or by the process freezer.
+    pub const EINTR: Self = Self(libc::EINTR);
+}
+
+/// Makes one system call.
+///
+/// # Safety
+/// The arguments must be valid for call `number`, as its man page says; memory that the call changes
+/// must not be in use.
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+#[inline]
+pub unsafe fn syscall(number: usize, args: [usize; 6]) -> Result<usize, Errno> {
+    let ret: isize;
+    // SAFETY: the kernel's x86-64 convention: arguments in rdi, rsi, rdx, r10, r8, r9, result in rax,
+    // rcx and r11 clobbered. The caller vouches for the arguments.
+    unsafe {
+        core::arch::asm!(
+            "syscall",
+            inlateout("rax") number as isize => ret,
+            in("rdi") args[0], in("rsi") args[1], in("rdx") args[2],
+            in("r10") args[3], in("r8") args[4], in("r9") args[5],
+            lateout("rcx") _, lateout("r11") _,
+            options(nostack)
+        );
+    }
+    decode(ret)
+}
+
+/// Makes one system call.
+///
+/// # Safety
+/// The arguments must be valid for call `number`, as its man page says; memory that the call changes
+/// must not be in use.
+#[cfg(all(target_arch = "aarch64", not(miri)))]
+#[inline]
+pub unsafe fn syscall(number: usize, args: [usize; 6]) -> Result<usize, Errno> {
+    let ret: isize;
+    // SAFETY: the kernel's aarch64 convention: number in x8, arguments in x0 to x5, result in x0.
+    // The caller vouches for the arguments.
+    unsafe {
+        core::arch::asm!(
+            "svc #0",
+            in("x8") number,
+            inlateout("x0") args[0] as isize => ret,
+            in("x1") args[1], in("x2") args[2], in("x3") args[3],
+            in("x4") args[4], in("x5") args[5],
+            options(nostack)
+        );
+    }
+    decode(ret)
+}
+
+/// Makes one system call through libc, with `errno` put back.
+///
+/// # Safety
+/// The arguments must be valid for call `number`, as its man page says; memory that the call changes
+/// must not be in use.
+#[cfg(any(miri, not(any(target_arch = "x86_64", target_arch = "aarch64"))))]
+pub unsafe fn syscall(number: usize, args: [usize; 6]) -> Result<usize, Errno> {
+    // SAFETY: errno is this thread's own; the caller vouches for the arguments.
+    unsafe {
+        let errno = libc::__errno_location();
+        let saved = *errno;
+        let ret = libc::syscall(
+            number as libc::c_long, args[0], args[1], args[2], args[3], args[4], args[5],
+        );
+        let failed = *errno;
+        *errno = saved;
+        if ret == -1 { Err(Errno(failed)) } else { Ok(ret as usize) }
+    }
+}
+
+#[cfg(all(any(target_arch = "x86_64", target_arch = "aarch64"), not(miri)))]
+#[inline]
+fn decode(ret: isize) -> Result<usize, Errno> {
+    if (-4095..0).contains(&ret) { Err(Errno(-ret as c_int)) } else { Ok(ret as usize) }
+}
