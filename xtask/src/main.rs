@@ -1,2 +1,57 @@
-//! Placeholder.
-fn main() {}
+//! The project's own commands: `cargo xtask COMMAND`.
+//!
+//! Layer rule: drives cargo and checks what cargo built; no crate of the suite depends on it. One file a
+//! command: a new one is a module with `run` and a line in [`COMMANDS`].
+
+mod abi_symbols;
+mod build_preload;
+mod check_abi;
+mod workspace;
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+/// What a command ends with: its exit code, or a message for the user (exit code 1).
+type Outcome = Result<ExitCode, String>;
+
+struct Command {
+    name: &'static str,
+    usage: &'static str,
+    run: fn(&[OsString]) -> Outcome,
+}
+
+const COMMANDS: &[Command] = &[
+    Command { name: "build-preload", usage: build_preload::USAGE, run: build_preload::run },
+    Command { name: "check-abi", usage: check_abi::USAGE, run: check_abi::run },
+];
+
+fn main() -> ExitCode {
+    let args: Vec<OsString> = std::env::args_os().skip(1).collect();
+    let Some((name, rest)) = args.split_first() else {
+        eprint!("{}", usage());
+        return ExitCode::from(2);
+    };
+    if matches!(name.to_str(), Some("help" | "-h" | "--help")) {
+        print!("{}", usage());
+        return ExitCode::SUCCESS;
+    }
+    let Some(command) = COMMANDS.iter().find(|c| name == c.name) else {
+        eprint!("xtask: no command {}\n{}", name.to_string_lossy(), usage());
+        return ExitCode::from(2);
+    };
+    match (command.run)(rest) {
+        Ok(code) => code,
+        Err(message) => {
+            eprintln!("xtask {}: {message}", command.name);
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn usage() -> String {
+    let mut text = String::from("usage: cargo xtask COMMAND\n");
+    for command in COMMANDS {
+        text += &format!("  {}\n", command.usage);
+    }
+    text
+}

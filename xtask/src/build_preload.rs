@@ -1,0 +1,108 @@
+//! `build-preload`: builds `libstratalloc.so`, splits its debug information off, and checks its ABI.
+//!
+//! `alloc-ffi` is an ordinary library for `cargo test` and `clippy`; only this command builds it as a
+//! `no_std` cdylib, where `--cfg preload` brings its exports, panic handler and global allocator to life.
+
+use crate::{Outcome, check_abi, workspace};
+use std::ffi::{OsStr, OsString};
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+
+pub(crate) const USAGE: &str =
+    "build-preload [--target TRIPLE]   build and check target/preload/libstratalloc.so";
+
+const LIBRARY: &str = "libstratalloc.so";
+
+const LINK_ARGS: &[&str] = &[
+    "-Wl,-soname,libstratalloc.so",
+    // A key destructor or a fork handler of ours may run long after a dlclose.
+    "-Wl,-z,nodelete",
+    "-Wl,-z,now",
+    "-Wl,-z,noexecstack",
+];
+
+pub(crate) fn run(args: &[OsString]) -> Outcome {
+    let target = match args {
+        [] => None,
+        [flag, target] if flag == "--target" => {
+            Some(target.to_str().ok_or("the target's name is not UTF-8")?)
+        }
+        _ => return Err(format!("usage: {USAGE}")),
+    };
+    let path = build(target)?;
+    let report = check_abi::check(&path)?;
+    print!("{report}");
+    println!("{}", path.display());
+    if report.passed() { Ok(ExitCode::SUCCESS) } else { Err("the ABI check failed".into()) }
+}
+
+/// Builds the library, and returns the path of the stripped file; its debug information stands beside it.
+///
+/// # Errors
+/// A message that says which step failed.
+pub(crate) fn build(target: Option<&str>) -> Result<PathBuf, String> {
+    let mut command = workspace::cargo();
+    command.args(["rustc", "--quiet", "--package", "alloc-ffi", "--lib", "--profile", "preload"]);
+    command.args(["--crate-type", "cdylib"]);
+    let mut dir = workspace::target_dir();
+    if let Some(target) = target {
+        command.args(["--target", target]);
+        dir.push(target);
+        let linker = format!("CARGO_TARGET_{}_LINKER", target.to_uppercase().replace('-', "_"));
+        if let Some(prefix) = cross_prefix(target)
+            && std::env::var_os(&linker).is_none()
+        {
+            command.env(linker, format!("{prefix}gcc"));
+        }
+    }
+    command.args(["--", "--cfg", "preload"]);
+    for arg in LINK_ARGS {
+        command.args(["-C", &format!("link-arg={arg}")]);
+    }
+    workspace::succeed(&mut command, "")?;
+    dir.push("preload");
+    split_debug(&dir.join("liballoc_ffi.so"), &dir, target)
+}
+
+/// The prefix of the GNU tools for another architecture than the one we run on.
+fn cross_prefix(target: &str) -> Option<String> {
+    let arch = target.split('-').next()?;
+    (arch != std::env::consts::ARCH).then(|| format!("{arch}-linux-gnu-"))
+}
+
+/// Makes the stripped library and its `.debug` file from cargo's output.
+///
+/// The library is put in place by renaming: a process that has the old one mapped keeps it.
+fn split_debug(built: &Path, dir: &Path, target: Option<&str>) -> Result<PathBuf, String> {
+    let objcopy = format!("{}objcopy", target.and_then(cross_prefix).unwrap_or_default());
+    let library = dir.join(LIBRARY);
+    let debug = dir.join(format!("{LIBRARY}.debug"));
+    if newer(&library, built) && newer(&debug, built) {
+        return Ok(library);
+    }
+    // The link to the debug file holds its base name, so that file is made under its name in a directory of its own.
+    let work = dir.join(format!("split-{}", std::process::id()));
+    std::fs::create_dir_all(&work).map_err(|e| format!("{}: {e}", work.display()))?;
+    let stripped = work.join(LIBRARY);
+    let split = work.join(format!("{LIBRARY}.debug"));
+    let mut link = OsString::from("--add-gnu-debuglink=");
+    link.push(&split);
+    let steps: [&[&OsStr]; 2] = [
+        &["--only-keep-debug".as_ref(), built.as_ref(), split.as_ref()],
+        &["--strip-all".as_ref(), &link, built.as_ref(), stripped.as_ref()],
+    ];
+    for step in steps {
+        workspace::succeed(Command::new(&objcopy).args(step), " (apt-get install binutils)")?;
+    }
+    for (from, to) in [(&split, &debug), (&stripped, &library)] {
+        std::fs::rename(from, to).map_err(|e| format!("{}: {e}", to.display()))?;
+    }
+    let _ = std::fs::remove_dir(&work);
+    Ok(library)
+}
+
+/// Whether `file` exists and was made after `source`.
+fn newer(file: &Path, source: &Path) -> bool {
+    let modified = |path: &Path| path.metadata().and_then(|m| m.modified());
+    matches!((modified(file), modified(source)), (Ok(file), Ok(source)) if file > source)
+}
