@@ -2,23 +2,56 @@
 //!
 //! Calls are made without libc where the architecture is known, so that they neither touch `errno`
 //! nor can be interposed by another preloaded library. Every function returns the kernel's answer as
-//! `Result<usize, Errno>`.
+//! a `Result` with its [`Errno`], or cannot fail. Under Miri the calls that it knows go through libc.
 
 use core::ffi::c_int;
+
+mod file;
+mod memory;
+mod process;
+mod time;
+
+pub use file::{close, open, read, stat_fs_page_size, write, write_all};
+pub use memory::{
+    Advice, MapFlags, madvise, mlock, mlock_on_fault, mmap, mmap_anonymous, mremap, mremap_to, munlock,
+    munmap,
+};
+pub use process::{Limit, getpid, getrlimit, gettid, page_size, sched_yield};
+pub use time::{clock_monotonic, clock_monotonic_coarse, futex_wait, futex_wake, nanosleep};
 
 /// An error number of the kernel, for example 12 for `ENOMEM`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Errno(pub c_int);
 
 impl Errno {
+    /// Operation not permitted.
+    pub const EPERM: Self = Self(libc::EPERM);
+    /// No such file.
+    pub const ENOENT: Self = Self(libc::ENOENT);
+    /// Interrupted by a signal, or by the process freezer.
+    pub const EINTR: Self = Self(libc::EINTR);
+    /// Try again; locked memory over its limit, or a futex word that has changed.
+    pub const EAGAIN: Self = Self(libc::EAGAIN);
     /// Out of memory, or over a limit.
     pub const ENOMEM: Self = Self(libc::ENOMEM);
+    /// Permission denied.
+    pub const EACCES: Self = Self(libc::EACCES);
+    /// Bad address; also what populating huge pages says when there are none.
+    pub const EFAULT: Self = Self(libc::EFAULT);
+    /// The address range is taken.
+    pub const EEXIST: Self = Self(libc::EEXIST);
+    /// No such device, or a mapping of a kind that it does not support.
+    pub const ENODEV: Self = Self(libc::ENODEV);
     /// Invalid argument.
     pub const EINVAL: Self = Self(libc::EINVAL);
     /// Not supported by this kernel.
     pub const ENOSYS: Self = Self(libc::ENOSYS);
-    /// Interrupted by a signal, or by the process freezer.
-    pub const EINTR: Self = Self(libc::EINTR);
+    /// Not supported for this object.
+    pub const EOPNOTSUPP: Self = Self(libc::EOPNOTSUPP);
+    /// The time is up.
+    pub const ETIMEDOUT: Self = Self(libc::ETIMEDOUT);
+    /// The memory has a hardware fault.
+    pub const EHWPOISON: Self = Self(libc::EHWPOISON);
 }
 
 /// Makes one system call.
@@ -76,13 +109,23 @@ pub unsafe fn syscall(number: usize, args: [usize; 6]) -> Result<usize, Errno> {
 /// must not be in use.
 #[cfg(any(miri, not(any(target_arch = "x86_64", target_arch = "aarch64"))))]
 pub unsafe fn syscall(number: usize, args: [usize; 6]) -> Result<usize, Errno> {
-    // SAFETY: errno is this thread's own; the caller vouches for the arguments.
+    keep_errno(|| {
+        // SAFETY: the caller vouches for the arguments.
+        unsafe {
+            libc::syscall(number as libc::c_long, args[0], args[1], args[2], args[3], args[4], args[5])
+                as isize
+        }
+    })
+}
+
+/// Runs a libc call that returns -1 on failure, and puts `errno` back.
+#[cfg(any(miri, not(any(target_arch = "x86_64", target_arch = "aarch64"))))]
+fn keep_errno(call: impl FnOnce() -> isize) -> Result<usize, Errno> {
+    // SAFETY: errno is this thread's own, and nothing else runs on this thread meanwhile.
     unsafe {
         let errno = libc::__errno_location();
         let saved = *errno;
-        let ret = libc::syscall(
-            number as libc::c_long, args[0], args[1], args[2], args[3], args[4], args[5],
-        );
+        let ret = call();
         let failed = *errno;
         *errno = saved;
         if ret == -1 { Err(Errno(failed)) } else { Ok(ret as usize) }

@@ -1,0 +1,86 @@
+//! The process: its ids, limits and page size.
+
+use super::Errno;
+use core::sync::atomic::{AtomicUsize, Ordering};
+
+/// A resource limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+#[allow(clippy::unnecessary_cast, reason = "the constants are c_int on musl")]
+pub enum Limit {
+    /// Bytes of address space.
+    AddressSpace = libc::RLIMIT_AS as u32,
+    /// Bytes of private writable memory.
+    Data = libc::RLIMIT_DATA as u32,
+    /// Bytes of locked memory.
+    Locked = libc::RLIMIT_MEMLOCK as u32,
+}
+
+/// The soft limit of a resource; `u64::MAX` means no limit.
+///
+/// # Errors
+/// As prlimit(2), for example under a strict seccomp filter.
+pub fn getrlimit(limit: Limit) -> Result<u64, Errno> {
+    let mut pair = [0u64; 2];
+    let args = [0, limit as usize, 0, pair.as_mut_ptr().expose_provenance(), 0, 0];
+    // SAFETY: the kernel writes two 64-bit numbers into `pair`.
+    unsafe { super::syscall(libc::SYS_prlimit64 as usize, args)? };
+    Ok(pair[0])
+}
+
+/// The process id, as its own namespace sees it.
+pub fn getpid() -> i32 {
+    #[cfg(not(miri))]
+    // SAFETY: no arguments; the call cannot fail.
+    return unsafe { super::syscall(libc::SYS_getpid as usize, [0; 6]) }.unwrap_or(0) as i32;
+    #[cfg(miri)]
+    // SAFETY: no arguments.
+    unsafe {
+        libc::getpid()
+    }
+}
+
+/// The thread id.
+pub fn gettid() -> i32 {
+    #[cfg(not(miri))]
+    // SAFETY: no arguments; the call cannot fail.
+    return unsafe { super::syscall(libc::SYS_gettid as usize, [0; 6]) }.unwrap_or(0) as i32;
+    #[cfg(miri)]
+    // SAFETY: no arguments.
+    unsafe {
+        libc::gettid()
+    }
+}
+
+/// Lets another thread run.
+pub fn sched_yield() {
+    #[cfg(not(miri))]
+    // SAFETY: no arguments; the call cannot fail.
+    let _ = unsafe { super::syscall(libc::SYS_sched_yield as usize, [0; 6]) };
+    #[cfg(miri)]
+    // SAFETY: no arguments.
+    unsafe {
+        libc::sched_yield();
+    }
+}
+
+/// The operating system's page size in bytes: 4, 16 or 64 KiB.
+#[inline]
+pub fn page_size() -> usize {
+    static CACHED: AtomicUsize = AtomicUsize::new(0);
+    let cached = CACHED.load(Ordering::Relaxed);
+    if cached != 0 { cached } else { ask_page_size(&CACHED) }
+}
+
+#[cold]
+fn ask_page_size(cache: &AtomicUsize) -> usize {
+    #[cfg(not(miri))]
+    // SAFETY: getauxval only reads the vector that the kernel passed at the start.
+    let size = unsafe { libc::getauxval(libc::AT_PAGESZ) } as usize;
+    #[cfg(miri)]
+    let size = 4096usize;
+    // A vector without the entry is not to be expected; every Linux page is then at least this.
+    let size = if size.is_power_of_two() { size } else { 4096 };
+    cache.store(size, Ordering::Relaxed);
+    size
+}
