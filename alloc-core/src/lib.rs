@@ -4,8 +4,15 @@
 //! embedder. Knows nothing of how its numbers are shown.
 #![no_std]
 
+mod arena;
+mod front;
+mod heap;
+mod lock;
 pub mod message;
+mod page_map;
 pub mod snapshot;
+mod span;
+mod tls;
 
 #[cfg(test)]
 extern crate std;

@@ -1,0 +1,150 @@
+//! Bins: the arrays of pointers that `malloc` pops from and `free` pushes to.
+//!
+//! A bin is one cursor into an array of slots that is fenced by two guard values: a null below the lowest slot,
+//! [`FULL`] above the highest. Popping reads the slot under the cursor and finds null when the bin is
+//! empty; pushing looks at the slot above and finds `FULL` when there is no room. So neither reads a bound, and a
+//! cursor at a fence without slots is a bin that always misses.
+
+use core::ptr::{NonNull, null_mut};
+use core::sync::atomic::{AtomicPtr, Ordering};
+
+/// Bins of a front end, class 0 ("no class") included: its bin always misses.
+pub(crate) const BINS: usize = 96;
+
+/// The guard above the highest slot; no object has this address.
+const FULL: *mut u8 = core::ptr::without_provenance_mut(1);
+
+/// A place for one pointer.
+pub(crate) type Slot = *mut u8;
+
+/// A fence around no slots.
+#[repr(transparent)]
+struct Fence([Slot; 2]);
+// SAFETY: never written.
+unsafe impl Sync for Fence {}
+static FENCE: Fence = Fence([null_mut(), FULL]);
+
+/// The cursors of one front end, indexed by class.
+///
+/// Written by the owning thread alone; others read them to count.
+#[repr(C)]
+pub(crate) struct Bins {
+    cursors: [AtomicPtr<Slot>; BINS],
+}
+
+const ALWAYS_MISS: *mut Slot = (&raw const FENCE.0).cast_mut().cast();
+
+/// Three sets of bins that always miss, overlapping: a thread without front end, one inside the slow path, one
+/// whose front end is gone. They differ by address alone.
+#[repr(transparent)]
+pub(crate) struct Sentinels([AtomicPtr<Slot>; BINS + 2]);
+pub(crate) static SENTINELS: Sentinels = Sentinels([const { AtomicPtr::new(ALWAYS_MISS) }; BINS + 2]);
+
+const fn sentinel(index: usize) -> *mut Bins {
+    // SAFETY: two sets of bins further at the most, and the static has room for that.
+    unsafe { (&raw const SENTINELS.0).cast::<AtomicPtr<Slot>>().add(index).cast_mut().cast() }
+}
+
+/// The slot of a thread that has no front end yet.
+pub(crate) const fn sentinel_empty() -> *mut Bins {
+    sentinel(0)
+}
+
+/// The slot of a thread that is inside the slow path: what it or its signal handlers allocate takes the nested path.
+pub(crate) const fn sentinel_busy() -> *mut Bins {
+    sentinel(1)
+}
+
+/// The slot of a thread that has handed its front end back and will end.
+pub(crate) const fn sentinel_dead() -> *mut Bins {
+    sentinel(2)
+}
+
+impl Bins {
+    /// Bins that all miss.
+    pub(crate) const fn new() -> Self {
+        Self { cursors: [const { AtomicPtr::new(ALWAYS_MISS) }; BINS] }
+    }
+
+    /// Takes an object out of a bin, or misses.
+    ///
+    /// # Safety
+    /// `bins` is a sentinel or this thread's own; `class < BINS`.
+    #[inline(always)]
+    pub(crate) unsafe fn pop(bins: *mut Bins, class: usize) -> Option<NonNull<u8>> {
+        debug_assert!(class < BINS);
+        // SAFETY: the class is in range, and a cursor always points to a slot or the lower fence.
+        unsafe {
+            let bin = (&raw mut (*bins).cursors).cast::<AtomicPtr<Slot>>().add(class);
+            let cursor = (*bin).load(Ordering::Relaxed);
+            let object = NonNull::new(cursor.read())?;
+            (*bin).store(cursor.sub(1), Ordering::Relaxed);
+            Some(object)
+        }
+    }
+
+    /// Puts an object into a bin; `false` when the bin has no room or already has that object on top.
+    ///
+    /// # Safety
+    /// `bins` is a sentinel or this thread's own; `class < BINS`.
+    #[inline(always)]
+    pub(crate) unsafe fn push(bins: *mut Bins, class: usize, object: *mut u8) -> bool {
+        debug_assert!(class < BINS);
+        // SAFETY: the class is in range, and above the slot that a cursor points to is a slot or the upper fence.
+        unsafe {
+            let bin = (&raw mut (*bins).cursors).cast::<AtomicPtr<Slot>>().add(class);
+            let cursor = (*bin).load(Ordering::Relaxed);
+            if cursor.read() == object {
+                return false;
+            }
+            let above = cursor.add(1);
+            if above.read() == FULL {
+                return false;
+            }
+            above.write(object);
+            (*bin).store(above, Ordering::Relaxed);
+        }
+        true
+    }
+
+    /// The cursor of a bin.
+    #[inline]
+    pub(crate) fn cursor(&self, class: usize) -> *mut Slot {
+        self.cursors[class].load(Ordering::Relaxed)
+    }
+
+    /// Moves the cursor of a bin.
+    ///
+    /// # Safety
+    /// `cursor` points to a slot of an array made by [`fence`], or to its lower guard, and the slots up to it hold objects.
+    pub(crate) unsafe fn set_cursor(&self, class: usize, cursor: *mut Slot) {
+        self.cursors[class].store(cursor, Ordering::Relaxed);
+    }
+}
+
+/// Slots that an array of `room` words has between its guards.
+pub(crate) const fn slots_in(room: usize) -> usize {
+    room - 2
+}
+
+/// Puts the guards around an array of `room` words, and returns the cursor of the empty bin.
+///
+/// # Safety
+/// `array` has room for `room` words and is exclusively the caller's; `room > 2`.
+pub(crate) unsafe fn fence(array: NonNull<Slot>, room: usize) -> *mut Slot {
+    debug_assert!(room > 2);
+    let array = array.as_ptr();
+    // SAFETY: the array has `room` words. The slots between are set so that no stale word looks like a guard.
+    unsafe {
+        for slot in 0..room - 1 {
+            array.add(slot).write(null_mut());
+        }
+        array.add(room - 1).write(FULL);
+    }
+    array
+}
+
+/// The cursor of a bin without slots.
+pub(crate) const fn no_slots() -> *mut Slot {
+    ALWAYS_MISS
+}

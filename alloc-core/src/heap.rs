@@ -1,0 +1,4 @@
+//! Placeholder.
+
+/// Placeholder.
+pub(crate) struct Owner;

@@ -1,0 +1,174 @@
+//! The page map: from an address to what the heap knows of it.
+//!
+//! A two-level radix over 48 bits: a root of 2^18 words, each for 1 GiB, and leaves made when their gigabyte is
+//! first used. A leaf keeps three tables: a class byte a page, which is all that `free` reads; a span word a
+//! page; a tracker word a huge page. Reads take no lock.
+//!
+//! A root word is the distance from one shared all-zero leaf to the leaf of its gigabyte. Zero-filled memory is
+//! thus a valid map in which every address has class 0, "no class", and `free` needs no test for null or for
+//! a pointer that is not ours.
+
+use crate::arena::META;
+use crate::lock::{Lock, Rank};
+use crate::span::Span;
+use core::ptr::NonNull;
+use core::sync::atomic::{AtomicPtr, AtomicU8, AtomicUsize, Ordering};
+use size_classes::PAGE_SIZE;
+
+/// Bytes in a huge page, the unit of the page heap.
+pub(crate) const HUGE_PAGE: usize = 2 << 20;
+
+const PAGE_SHIFT: u32 = PAGE_SIZE.trailing_zeros();
+const LEAF_SHIFT: u32 = 30;
+const ADDRESS_BITS: u32 = 48;
+const ROOT_LEN: usize = 1 << (ADDRESS_BITS - LEAF_SHIFT);
+const LEAF_PAGES: usize = 1 << (LEAF_SHIFT - PAGE_SHIFT);
+const LEAF_HUGE_PAGES: usize = (1 << LEAF_SHIFT) / HUGE_PAGE;
+
+type ClassBytes = [AtomicU8; LEAF_PAGES];
+
+/// What is known of one gigabyte of addresses.
+#[repr(C)]
+struct Leaf {
+    classes: ClassBytes,
+    trackers: [AtomicPtr<()>; LEAF_HUGE_PAGES],
+    spans: [AtomicPtr<Span>; LEAF_PAGES],
+}
+
+/// The process's page map; see [`PAGE_MAP`].
+#[repr(C)]
+pub(crate) struct PageMap {
+    root: [AtomicUsize; ROOT_LEN],
+    zero: ClassBytes,
+    growing: Lock<()>,
+}
+
+/// The one page map of the process: every heap's pages are in it.
+pub(crate) static PAGE_MAP: PageMap = PageMap {
+    root: [const { AtomicUsize::new(0) }; ROOT_LEN],
+    zero: [const { AtomicU8::new(0) }; LEAF_PAGES],
+    growing: Lock::new(Rank::PageMap, ()),
+};
+
+/// The first leaf is part of the program image, so that a small process maps nothing for it.
+static FIRST_LEAF: Leaf = Leaf {
+    classes: [const { AtomicU8::new(0) }; LEAF_PAGES],
+    trackers: [const { AtomicPtr::new(core::ptr::null_mut()) }; LEAF_HUGE_PAGES],
+    spans: [const { AtomicPtr::new(core::ptr::null_mut()) }; LEAF_PAGES],
+};
+static FIRST_LEAF_TAKEN: AtomicU8 = AtomicU8::new(0);
+
+impl PageMap {
+    /// The class of the page that holds `address`; 0 for every address outside a small span of the global heap.
+    #[inline(always)]
+    pub(crate) fn class_of(&self, address: usize) -> u8 {
+        if address >> ADDRESS_BITS != 0 {
+            return 0;
+        }
+        // SAFETY: the index is below ROOT_LEN since the address has 48 bits.
+        let distance = unsafe { self.root.get_unchecked(address >> LEAF_SHIFT) }.load(Ordering::Relaxed);
+        let index = (address >> PAGE_SHIFT) & (LEAF_PAGES - 1);
+        // The address of a class byte is computed from the map's own address: one register serves both loads.
+        let classes = (&raw const self.zero).addr().wrapping_add(distance);
+        let byte = core::ptr::with_exposed_provenance::<AtomicU8>(classes.wrapping_add(index));
+        // SAFETY: distance leads to the zero table or to the class bytes of a leaf, which are never freed.
+        unsafe { &*byte }.load(Ordering::Relaxed)
+    }
+
+    fn leaf(&self, address: usize) -> Option<&'static Leaf> {
+        let distance = self.root.get(address >> LEAF_SHIFT)?.load(Ordering::Acquire);
+        if distance == 0 {
+            return None;
+        }
+        let leaf = (&raw const self.zero).addr().wrapping_add(distance);
+        // SAFETY: a distance other than zero leads to a leaf, which is never freed.
+        Some(unsafe { &*core::ptr::with_exposed_provenance::<Leaf>(leaf) })
+    }
+
+    /// The span that holds `address`: for a small span any address in it, for a large one its first page.
+    #[inline]
+    pub(crate) fn span_of(&self, address: usize) -> Option<NonNull<Span>> {
+        let leaf = self.leaf(address)?;
+        let index = (address >> PAGE_SHIFT) & (LEAF_PAGES - 1);
+        // SAFETY: the index is masked to the table's length.
+        NonNull::new(unsafe { leaf.spans.get_unchecked(index) }.load(Ordering::Acquire))
+    }
+
+    /// The page heap's record of the huge page that holds `address`; null when there is none.
+    pub(crate) fn tracker(&self, address: usize) -> *mut () {
+        let Some(leaf) = self.leaf(address) else { return core::ptr::null_mut() };
+        leaf.trackers[(address / HUGE_PAGE) & (LEAF_HUGE_PAGES - 1)].load(Ordering::Acquire)
+    }
+
+    /// Sets the page heap's record of the huge page that holds `address`.
+    ///
+    /// The leaf must be there: see [`ensure`](Self::ensure).
+    pub(crate) fn set_tracker(&self, address: usize, tracker: *mut ()) {
+        let Some(leaf) = self.leaf(address) else {
+            debug_assert!(false, "the leaf of a mapped huge page exists");
+            return;
+        };
+        leaf.trackers[(address / HUGE_PAGE) & (LEAF_HUGE_PAGES - 1)].store(tracker, Ordering::Release);
+    }
+
+    /// Makes the leaves of a range, so that setting entries in it cannot fail.
+    ///
+    /// `false` when an address is out of the map's reach or the system has no more memory.
+    pub(crate) fn ensure(&self, address: usize, len: usize) -> bool {
+        debug_assert!(len > 0);
+        let Some(last) = address.checked_add(len - 1) else { return false };
+        (address >> LEAF_SHIFT..=last >> LEAF_SHIFT).all(|index| self.ensure_leaf(index))
+    }
+
+    fn ensure_leaf(&self, index: usize) -> bool {
+        let Some(word) = self.root.get(index) else { return false };
+        if word.load(Ordering::Acquire) != 0 {
+            return true;
+        }
+        let _growing = self.growing.lock();
+        if word.load(Ordering::Acquire) != 0 {
+            return true;
+        }
+        let leaf = if FIRST_LEAF_TAKEN.swap(1, Ordering::Relaxed) == 0 {
+            (&raw const FIRST_LEAF).expose_provenance()
+        } else {
+            let Some(leaf) = META.alloc(size_of::<Leaf>(), 64) else { return false };
+            leaf.as_ptr().expose_provenance()
+        };
+        (&raw const self.zero).expose_provenance();
+        word.store(leaf.wrapping_sub((&raw const self.zero).addr()), Ordering::Release);
+        true
+    }
+
+    /// Enters a span: `pages` pages from `address` lead to it, with `class` as their class byte.
+    ///
+    /// The leaves must be there: see [`ensure`](Self::ensure).
+    pub(crate) fn set_span(&self, address: usize, pages: usize, span: *mut Span, class: u8) {
+        for page in 0..pages {
+            let address = address + page * PAGE_SIZE;
+            let Some(leaf) = self.leaf(address) else {
+                debug_assert!(false, "the leaf of a span exists");
+                return;
+            };
+            let index = (address >> PAGE_SHIFT) & (LEAF_PAGES - 1);
+            leaf.spans[index].store(span, Ordering::Release);
+            leaf.classes[index].store(class, Ordering::Release);
+        }
+    }
+
+    /// Removes what [`set_span`](Self::set_span) entered.
+    pub(crate) fn clear_span(&self, address: usize, pages: usize) {
+        self.set_span(address, pages, core::ptr::null_mut(), 0);
+    }
+
+    pub(crate) fn lock_for_fork(&self) {
+        self.growing.lock_for_fork();
+    }
+
+    /// # Safety
+    /// As [`Lock::unlock_after_fork`].
+    pub(crate) unsafe fn unlock_after_fork(&self) {
+        // SAFETY: handed on to the caller.
+        unsafe { self.growing.unlock_after_fork() }
+    }
+}
