@@ -9,7 +9,7 @@ use core::ptr::{NonNull, null_mut};
 use core::sync::atomic::{AtomicPtr, Ordering};
 
 /// Bins of a front end, class 0 ("no class") included: its bin always misses.
-pub(crate) const BINS: usize = 96;
+pub(crate) const BINS: usize = size_classes::CLASS_COUNT;
 
 /// The guard above the highest slot; no object has this address.
 const FULL: *mut u8 = core::ptr::without_provenance_mut(1);
@@ -34,14 +34,13 @@ pub(crate) struct Bins {
 
 const ALWAYS_MISS: *mut Slot = (&raw const FENCE.0).cast_mut().cast();
 
-/// Three sets of bins that always miss, overlapping: a thread without front end, one inside the slow path, one
-/// whose front end is gone. They differ by address alone.
+/// Sets of bins that always miss, overlapping: they differ by address alone, which says what state the thread is in.
 #[repr(transparent)]
-pub(crate) struct Sentinels([AtomicPtr<Slot>; BINS + 2]);
-pub(crate) static SENTINELS: Sentinels = Sentinels([const { AtomicPtr::new(ALWAYS_MISS) }; BINS + 2]);
+pub(crate) struct Sentinels([AtomicPtr<Slot>; BINS + 3]);
+pub(crate) static SENTINELS: Sentinels = Sentinels([const { AtomicPtr::new(ALWAYS_MISS) }; BINS + 3]);
 
 const fn sentinel(index: usize) -> *mut Bins {
-    // SAFETY: two sets of bins further at the most, and the static has room for that.
+    // SAFETY: three places further at the most, and the static has room for that.
     unsafe { (&raw const SENTINELS.0).cast::<AtomicPtr<Slot>>().add(index).cast_mut().cast() }
 }
 
@@ -55,9 +54,14 @@ pub(crate) const fn sentinel_busy() -> *mut Bins {
     sentinel(1)
 }
 
-/// The slot of a thread that has handed its front end back and will end.
-pub(crate) const fn sentinel_dead() -> *mut Bins {
+/// The slot of a thread without a front end for good: it has handed it back and will end, or all are checked.
+pub(crate) const fn sentinel_direct() -> *mut Bins {
     sentinel(2)
+}
+
+/// The slot of a thread that runs code which allocates records of the heap itself: those come from the metadata arena.
+pub(crate) const fn sentinel_metadata() -> *mut Bins {
+    sentinel(3)
 }
 
 impl Bins {
@@ -102,7 +106,8 @@ impl Bins {
                 return false;
             }
             above.write(object);
-            (*bin).store(above, Ordering::Relaxed);
+            // Released, so that a forked child which finds the cursor finds the slot too.
+            (*bin).store(above, Ordering::Release);
         }
         true
     }

@@ -1,0 +1,318 @@
+//! The central list of one size class: a transfer cache of whole batches over lists of spans.
+//!
+//! Layer rule: between the front end and the page heap. Knows spans and objects of one class; the page heap
+//! is reached by the heap that owns both.
+
+pub(crate) mod batch;
+mod span_list;
+
+use crate::heap::Owner;
+use crate::lock::{Lock, Rank};
+use crate::page_map::PAGE_MAP;
+use crate::report::Rejected;
+use crate::span::Span;
+use batch::{BatchId, BatchStack};
+use core::ptr::{NonNull, null_mut};
+use core::sync::atomic::{AtomicBool, AtomicI32, Ordering};
+use size_classes::{CLASSES, MAX_BATCH};
+use span_list::SpanLists;
+
+/// Bytes that the transfer cache of one class may hold, at least two batches.
+const TRANSFER_BYTES: usize = 1 << 20;
+/// Batches that the transfer cache of one class may hold.
+const TRANSFER_BATCHES: usize = 64;
+
+/// The central list of one class.
+pub(crate) struct Central {
+    transfer: BatchStack,
+    /// Objects in the transfer cache. Counted after the exchange, so it may be below zero for a moment.
+    in_transfer: AtomicI32,
+    /// Whether the transfer cache served a refill since the last sweep.
+    transfer_used: AtomicBool,
+    spans: Lock<SpanLists>,
+}
+
+/// Spans that became free, linked by `next`, to be given to the page heap without a lock held.
+pub(crate) struct FreeSpans(*mut Span);
+
+impl FreeSpans {
+    pub(crate) const fn none() -> Self {
+        Self(null_mut())
+    }
+
+    fn add(&mut self, span: *mut Span) {
+        // SAFETY: the span is in no list now and exclusively ours.
+        unsafe { (*span).next = self.0 };
+        self.0 = span;
+    }
+}
+
+impl Iterator for FreeSpans {
+    type Item = NonNull<Span>;
+    fn next(&mut self) -> Option<NonNull<Span>> {
+        let span = NonNull::new(self.0)?;
+        // SAFETY: spans of this list are exclusively ours.
+        self.0 = unsafe { span.as_ref().next };
+        Some(span)
+    }
+}
+
+/// What a class holds, for reports and checks.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct CentralCounts {
+    pub(crate) spans: usize,
+    pub(crate) free_in_spans: usize,
+    pub(crate) in_transfer: usize,
+}
+
+impl Central {
+    pub(crate) const fn new() -> Self {
+        Self {
+            transfer: BatchStack::new(),
+            in_transfer: AtomicI32::new(0),
+            transfer_used: AtomicBool::new(false),
+            spans: Lock::new(Rank::Central, SpanLists::new()),
+        }
+    }
+
+    /// Objects that the transfer cache of a class may hold.
+    fn transfer_limit(class: u8) -> usize {
+        let info = CLASSES.class(class);
+        let batch = info.batch as usize;
+        (TRANSFER_BYTES / info.size as usize).clamp(2 * batch, TRANSFER_BATCHES * batch)
+    }
+
+    fn in_transfer(&self) -> usize {
+        self.in_transfer.load(Ordering::Relaxed).max(0) as usize
+    }
+
+    /// Takes up to `want` objects out of the transfer cache; returns how many, 0 for none at hand.
+    ///
+    /// # Safety
+    /// `out` has room for `want` pointers.
+    #[inline]
+    pub(crate) unsafe fn take_from_transfer(&self, want: usize, out: *mut *mut u8) -> usize {
+        let Some(batch) = self.transfer.pop() else { return 0 };
+        if !self.transfer_used.load(Ordering::Relaxed) {
+            self.transfer_used.store(true, Ordering::Relaxed);
+        }
+        // SAFETY: the batch is ours since the pop; the caller gives the room.
+        let (taken, left) = unsafe { batch.take(want, out) };
+        if left == 0 {
+            batch.put_unused();
+        } else {
+            self.transfer.push(batch);
+        }
+        self.in_transfer.fetch_sub(taken as i32, Ordering::Relaxed);
+        taken
+    }
+
+    /// Puts objects into the transfer cache as one batch; `false` when that is full.
+    ///
+    /// # Safety
+    /// `objects` points to `len` objects of this class, at most [`MAX_BATCH`], which the caller gives away.
+    #[inline]
+    pub(crate) unsafe fn put_into_transfer(&self, class: u8, objects: *const *mut u8, len: usize) -> bool {
+        if self.in_transfer() + len > Self::transfer_limit(class) {
+            return false;
+        }
+        let Some(batch) = BatchId::take_unused() else { return false };
+        // SAFETY: the batch is ours until pushed.
+        unsafe { batch.fill(objects, len) };
+        self.in_transfer.fetch_add(len as i32, Ordering::Relaxed);
+        self.transfer.push(batch);
+        true
+    }
+
+    /// Takes up to `want` objects from spans, fullest spans first; returns how many.
+    ///
+    /// # Safety
+    /// `out` has room for `want` pointers.
+    pub(crate) unsafe fn take_from_spans(&self, class: u8, want: usize, out: *mut *mut u8) -> usize {
+        let mut spans = self.spans.lock();
+        // SAFETY: handed on to the caller.
+        unsafe { spans.take(CLASSES.size_of(class), want, out) }
+    }
+
+    /// As [`take_from_spans`](Self::take_from_spans), but gives up at once when another holds the lock.
+    ///
+    /// # Safety
+    /// `out` has room for `want` pointers.
+    pub(crate) unsafe fn try_take_from_spans(&self, class: u8, want: usize, out: *mut *mut u8) -> usize {
+        let Some(mut spans) = self.spans.try_lock() else { return 0 };
+        // SAFETY: handed on to the caller.
+        unsafe { spans.take(CLASSES.size_of(class), want, out) }
+    }
+
+    /// Adds a span whose objects are all free and takes up to `want` objects.
+    ///
+    /// # Safety
+    /// The span is new, of this class, and in the page map; `out` has room for `want` pointers.
+    pub(crate) unsafe fn add_span(
+        &self,
+        class: u8,
+        span: NonNull<Span>,
+        want: usize,
+        out: *mut *mut u8,
+    ) -> usize {
+        let mut spans = self.spans.lock();
+        spans.add(span.as_ptr());
+        // SAFETY: handed on to the caller.
+        unsafe { spans.take(CLASSES.size_of(class), want, out) }
+    }
+
+    /// Puts objects back into their spans. Pointers that are no live objects of this class are left out and told.
+    ///
+    /// # Safety
+    /// `objects` points to `len` pointers that the caller gives away.
+    pub(crate) unsafe fn put_into_spans(
+        &self,
+        class: u8,
+        owner: *const Owner,
+        objects: *const *mut u8,
+        len: usize,
+        rejected: &mut Rejected,
+    ) -> FreeSpans {
+        let mut spans = self.spans.lock();
+        // SAFETY: handed on to the caller.
+        unsafe { Self::put_all(&mut spans, class, owner, objects, len, rejected) }
+    }
+
+    /// As [`put_into_spans`](Self::put_into_spans), but gives up at once when another holds the lock.
+    ///
+    /// # Safety
+    /// As for [`put_into_spans`](Self::put_into_spans).
+    pub(crate) unsafe fn try_put_into_spans(
+        &self,
+        class: u8,
+        owner: *const Owner,
+        object: *mut u8,
+        rejected: &mut Rejected,
+    ) -> Option<FreeSpans> {
+        let mut spans = self.spans.try_lock()?;
+        // SAFETY: handed on to the caller.
+        Some(unsafe { Self::put_all(&mut spans, class, owner, &object, 1, rejected) })
+    }
+
+    /// # Safety
+    /// As for [`put_into_spans`](Self::put_into_spans).
+    unsafe fn put_all(
+        spans: &mut SpanLists,
+        class: u8,
+        owner: *const Owner,
+        objects: *const *mut u8,
+        len: usize,
+        rejected: &mut Rejected,
+    ) -> FreeSpans {
+        let info = CLASSES.class(class);
+        let mut empty = FreeSpans::none();
+        for i in 0..len {
+            // SAFETY: the caller vouches for `len` pointers.
+            let object = unsafe { objects.add(i).read() };
+            let Some(span) = PAGE_MAP.span_of(object.addr()) else {
+                rejected.add(object, crate::report::Fault::Foreign);
+                continue;
+            };
+            let span = span.as_ptr();
+            // SAFETY: a span in the page map is valid, and stays so while objects of it are in the caller's hands. A
+            // wrong pointer may name a span that ends at this moment; its record is type-stable, and the lists are
+            // locked before anything is changed.
+            unsafe {
+                let offset = object.addr().wrapping_sub((*span).start.addr());
+                let index = if (*span).class == class && (*span).owner == owner && offset < info.span_bytes() {
+                    info.exact_index(offset as u32)
+                } else {
+                    None
+                };
+                match index {
+                    None => rejected.add(object, crate::report::Fault::Interior),
+                    Some(index) if !Span::put(span, index as usize) => {
+                        rejected.add(object, crate::report::Fault::Double);
+                    }
+                    Some(_) => {
+                        spans.freed_one(span);
+                        if (*span).free == (*span).objects {
+                            spans.remove(span);
+                            empty.add(span);
+                        }
+                    }
+                }
+            }
+        }
+        empty
+    }
+
+    /// Empties the transfer cache into the spans: all of it, or half when it was in use since the last sweep.
+    pub(crate) fn sweep_transfer(
+        &self,
+        class: u8,
+        owner: *const Owner,
+        everything: bool,
+        mut freed: impl FnMut(FreeSpans),
+    ) {
+        let used = self.transfer_used.swap(false, Ordering::Relaxed);
+        let mut surplus = self.in_transfer();
+        if used && !everything {
+            surplus /= 2;
+        }
+        let mut rejected = Rejected::none();
+        while surplus > 0 {
+            let mut objects = [null_mut(); MAX_BATCH];
+            // SAFETY: there is room for a batch, and what was in it is ours to put into spans.
+            unsafe {
+                let len = self.take_from_transfer(MAX_BATCH, objects.as_mut_ptr());
+                if len == 0 {
+                    break;
+                }
+                freed(self.put_into_spans(class, owner, objects.as_ptr(), len, &mut rejected));
+                surplus = surplus.saturating_sub(len);
+            }
+        }
+        self.transfer_used.store(false, Ordering::Relaxed);
+        rejected.report();
+    }
+
+    /// What the class holds.
+    pub(crate) fn counts(&self) -> CentralCounts {
+        let in_transfer = self.in_transfer();
+        let spans = self.spans.lock();
+        CentralCounts {
+            spans: spans.len(),
+            free_in_spans: spans.free_objects(),
+            in_transfer,
+        }
+    }
+
+    /// Checks lists, counts and bitmaps of every span of the class; `false` when something is wrong.
+    pub(crate) fn check(&self, class: u8, owner: *const Owner) -> bool {
+        self.spans.lock().check(class, owner)
+    }
+
+    /// Takes every span out, whatever is live in them.
+    ///
+    /// # Safety
+    /// Nothing uses objects of this class any more.
+    pub(crate) unsafe fn take_all_spans(&self) -> FreeSpans {
+        while let Some(batch) = self.transfer.pop() {
+            batch.put_unused();
+        }
+        let mut all = FreeSpans::none();
+        let mut spans = self.spans.lock();
+        while let Some(span) = spans.any() {
+            spans.remove(span);
+            all.add(span);
+        }
+        all
+    }
+
+    pub(crate) fn lock_for_fork(&self) {
+        self.spans.lock_for_fork();
+    }
+
+    /// # Safety
+    /// As [`Lock::unlock_after_fork`].
+    pub(crate) unsafe fn unlock_after_fork(&self) {
+        // SAFETY: handed on to the caller.
+        unsafe { self.spans.unlock_after_fork() }
+    }
+}
