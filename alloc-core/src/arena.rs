@@ -150,10 +150,7 @@ impl<T, const TAIL: usize> Pool<T, TAIL> {
     const ALIGN: usize = if align_of::<T>() > 16 { align_of::<T>() } else { 16 };
 
     pub(crate) const fn new() -> Self {
-        Self {
-            free: Lock::new(Rank::Pool, FreeList { head: core::ptr::null_mut() }),
-            of: PhantomData,
-        }
+        Self { free: Lock::new(Rank::Pool, FreeList { head: core::ptr::null_mut() }), of: PhantomData }
     }
 
     /// A record with unspecified content of valid memory, or `None` when the system has no more memory.

@@ -5,11 +5,13 @@
 #![no_std]
 
 mod arena;
+mod central;
 mod front;
 mod heap;
 mod lock;
 pub mod message;
 mod page_map;
+mod report;
 pub mod snapshot;
 mod span;
 mod tls;

@@ -88,7 +88,8 @@ impl<T> Lock<T> {
             }
         }
         while self.word.swap(CONTENDED, Ordering::Acquire) != FREE {
-            sys::futex_wait(&self.word, CONTENDED);
+            // An error is a wake-up by another name: the loop looks at the word again.
+            let _ = sys::futex_wait(&self.word, CONTENDED, None);
         }
     }
 
@@ -162,7 +163,10 @@ mod debug_ranks {
         if cfg!(debug_assertions) {
             let held = crate::tls::held_ranks();
             let at_or_above = held >> (rank as usize * 4);
-            assert!(at_or_above == 0, "lock of rank {rank:?} taken while a lock of the same or a later rank is held");
+            assert!(
+                at_or_above == 0,
+                "lock of rank {rank:?} taken while a lock of the same or a later rank is held"
+            );
             crate::tls::set_held_ranks(held + (1 << (rank as usize * 4)));
         }
     }

@@ -219,7 +219,8 @@ impl Central {
             // locked before anything is changed.
             unsafe {
                 let offset = object.addr().wrapping_sub((*span).start.addr());
-                let index = if (*span).class == class && (*span).owner == owner && offset < info.span_bytes() {
+                let index = if (*span).class == class && (*span).owner == owner && offset < info.span_bytes()
+                {
                     info.exact_index(offset as u32)
                 } else {
                     None
@@ -276,11 +277,7 @@ impl Central {
     pub(crate) fn counts(&self) -> CentralCounts {
         let in_transfer = self.in_transfer();
         let spans = self.spans.lock();
-        CentralCounts {
-            spans: spans.len(),
-            free_in_spans: spans.free_objects(),
-            in_transfer,
-        }
+        CentralCounts { spans: spans.len(), free_in_spans: spans.free_objects(), in_transfer }
     }
 
     /// Checks lists, counts and bitmaps of every span of the class; `false` when something is wrong.

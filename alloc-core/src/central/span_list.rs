@@ -123,7 +123,8 @@ impl SpanLists {
 
     fn relist(&mut self, span: *mut Span) {
         // SAFETY: a span of these lists is valid.
-        let (list, now) = unsafe { ((*span).list as usize, list_for((*span).free as usize, (*span).objects as usize)) };
+        let (list, now) =
+            unsafe { ((*span).list as usize, list_for((*span).free as usize, (*span).objects as usize)) };
         if list != now {
             self.unlink(span);
             self.link(span, now);
