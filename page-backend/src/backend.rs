@@ -213,6 +213,13 @@ pub unsafe trait PageBackend: Sync {
     /// What memory of `tier` can do.
     fn capabilities(&self, tier: Tier) -> Capabilities;
 
+    /// The unit of `unmap` on `tier`, in bytes, and of `purge` where that is partial: a power of two. A composed
+    /// backend asks the source that the tier stands for.
+    fn tier_granule(&self, tier: Tier) -> usize {
+        let _ = tier;
+        self.granule()
+    }
+
     /// How many tiers there are; tiers are numbered from 0.
     fn tiers(&self) -> usize {
         1
