@@ -12,6 +12,7 @@ mod lock;
 pub mod message;
 mod page_map;
 mod report;
+pub mod settings;
 pub mod snapshot;
 mod span;
 mod tls;

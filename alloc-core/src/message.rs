@@ -10,6 +10,49 @@ pub const CAPACITY: usize = 512;
 const PREFIX: &str = "stratalloc: ";
 const CUT: &[u8] = b"...\n";
 
+/// Takes text piece by piece; numbers are spelled without the formatting machinery of `core::fmt`.
+pub trait Sink {
+    /// Appends bytes as they are.
+    fn put(&mut self, bytes: &[u8]);
+
+    /// Appends text.
+    fn put_str(&mut self, text: &str) {
+        self.put(text.as_bytes());
+    }
+
+    /// Appends an unsigned decimal.
+    fn put_dec(&mut self, value: u64) {
+        let mut digits = [0; 20];
+        self.put(decimal(value, &mut digits));
+    }
+
+    /// Appends `0x` and hexadecimal digits.
+    fn put_hex(&mut self, value: u64) {
+        self.put(b"0x");
+        let digits = (16 - value.leading_zeros() / 4).max(1);
+        for place in (0..digits).rev() {
+            let nibble = (value >> (4 * place)) as u8 & 15;
+            self.put(&[if nibble < 10 { b'0' + nibble } else { b'a' + nibble - 10 }]);
+        }
+    }
+
+    /// Appends a number of bytes in the largest binary unit that divides it, for example `64KiB`.
+    fn put_size(&mut self, bytes: u64) {
+        let (count, unit) = binary_unit(bytes);
+        self.put_dec(count);
+        self.put_str(unit);
+    }
+}
+
+impl Sink for Message {
+    /// Control characters become `?`, so that text from outside cannot steer a terminal.
+    fn put(&mut self, bytes: &[u8]) {
+        for &byte in bytes {
+            self.push(if byte < b' ' || byte == 0x7f { b'?' } else { byte });
+        }
+    }
+}
+
 /// A line in the making; sent by [`Message::send`].
 #[must_use = "a message is written by `send`"]
 pub struct Message {
@@ -32,33 +75,26 @@ impl Message {
     }
 
     /// Appends text.
-    pub fn str(self, text: &str) -> Self {
-        self.bytes(text.as_bytes())
+    pub fn str(mut self, text: &str) -> Self {
+        self.put_str(text);
+        self
     }
 
     /// Appends bytes from outside: control characters become `?`.
     pub fn bytes(mut self, bytes: &[u8]) -> Self {
-        for &byte in bytes {
-            self.push(if byte < b' ' || byte == 0x7f { b'?' } else { byte });
-        }
+        self.put(bytes);
         self
     }
 
     /// Appends an unsigned decimal.
-    pub fn dec(self, value: u64) -> Self {
-        let mut digits = [0; 20];
-        let text = decimal(value, &mut digits);
-        self.bytes(text)
+    pub fn dec(mut self, value: u64) -> Self {
+        self.put_dec(value);
+        self
     }
 
     /// Appends `0x` and hexadecimal digits.
     pub fn hex(mut self, value: u64) -> Self {
-        self = self.str("0x");
-        let digits = (16 - value.leading_zeros() / 4).max(1);
-        for place in (0..digits).rev() {
-            let nibble = (value >> (4 * place)) as u8 & 15;
-            self.push(if nibble < 10 { b'0' + nibble } else { b'a' + nibble - 10 });
-        }
+        self.put_hex(value);
         self
     }
 
@@ -68,9 +104,9 @@ impl Message {
     }
 
     /// Appends a number of bytes in the largest binary unit that divides it, for example `64KiB`.
-    pub fn size(self, bytes: u64) -> Self {
-        let (count, unit) = binary_unit(bytes);
-        self.dec(count).str(unit)
+    pub fn size(mut self, bytes: u64) -> Self {
+        self.put_size(bytes);
+        self
     }
 
     /// The line as it would be written, without the newline.
@@ -102,6 +138,22 @@ impl Message {
             }
         } else {
             self.cut = true;
+        }
+    }
+}
+
+/// Ends the process by SIGABRT, without running anything of libc; by exit if the signal is held back.
+pub fn abort() -> ! {
+    // SAFETY: these calls take no pointers and change no memory of ours.
+    unsafe {
+        let pid = sys::syscall(libc::SYS_getpid as usize, [0; 6]).unwrap_or(0);
+        let tid = sys::syscall(libc::SYS_gettid as usize, [0; 6]).unwrap_or(0);
+        // A process id of 0 would address a whole group: skip the signal rather than hit bystanders.
+        if pid != 0 && tid != 0 {
+            let _ = sys::syscall(libc::SYS_tgkill as usize, [pid, tid, libc::SIGABRT as usize, 0, 0, 0]);
+        }
+        loop {
+            let _ = sys::syscall(libc::SYS_exit_group as usize, [134, 0, 0, 0, 0, 0]);
         }
     }
 }
