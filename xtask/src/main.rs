@@ -6,6 +6,9 @@
 mod abi_symbols;
 mod build_preload;
 mod check_abi;
+mod environment;
+mod run;
+mod run_report;
 mod workspace;
 
 use std::ffi::OsString;
@@ -21,6 +24,7 @@ struct Command {
 }
 
 const COMMANDS: &[Command] = &[
+    Command { name: "run", usage: run::USAGE, run: run::run },
     Command { name: "build-preload", usage: build_preload::USAGE, run: build_preload::run },
     Command { name: "check-abi", usage: check_abi::USAGE, run: check_abi::run },
 ];

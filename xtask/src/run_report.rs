@@ -1,0 +1,160 @@
+//! The report at the end of `run`: whether the heap was in effect, and what it did.
+
+use anyhow::Result;
+use serde_json::Value;
+use std::ffi::{OsStr, OsString};
+use std::fs::{self, Permissions};
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use tempfile::TempDir;
+
+/// Collects the statistics that each process writes when it exits.
+pub(crate) struct Report {
+    dir: TempDir,
+    library: PathBuf,
+    /// Whether the user has statistics written to a file of their own, which is left alone.
+    users_file: bool,
+    processes: u64,
+    mistakes: u64,
+}
+
+impl Report {
+    /// A report on the processes that will run with `library` preloaded.
+    pub(crate) fn new(library: &Path) -> Result<Self> {
+        let dir = tempfile::Builder::new().prefix("stratalloc-run-").tempdir()?;
+        // The command may change its user; the sticky bit keeps the files of one from the others.
+        fs::set_permissions(dir.path(), Permissions::from_mode(0o1733))?;
+        Ok(Self { dir, library: library.to_owned(), users_file: false, processes: 0, mistakes: 0 })
+    }
+
+    /// Asks the heap, through its settings, to leave statistics for this report.
+    pub(crate) fn prepare(&mut self, command: &mut Command) {
+        let set = |name| std::env::var_os(name).filter(|value: &OsString| !value.is_empty());
+        // The heap reads MALLOC_CONF only while its own variable is not set.
+        let mut settings = set("STRATALLOC_CONF").or_else(|| set("MALLOC_CONF")).unwrap_or_default();
+        if settings.to_string_lossy().contains("stats_file:") {
+            self.users_file = true;
+            return;
+        }
+        if !settings.is_empty() {
+            settings.push(",");
+        }
+        settings.push("stats_file:");
+        settings.push(self.dir.path());
+        settings.push("/%p.json");
+        command.env("STRATALLOC_CONF", settings);
+    }
+
+    /// Counts and removes the statistics of processes that are gone, except those of `main`.
+    pub(crate) fn sweep(&mut self, main: u32) {
+        let Ok(files) = fs::read_dir(self.dir.path()) else { return };
+        for path in files.flatten().map(|file| file.path()) {
+            let Some(pid) = path.file_stem().and_then(OsStr::to_str).and_then(|pid| pid.parse::<u32>().ok())
+            else {
+                continue;
+            };
+            if pid != main && !Path::new(&format!("/proc/{pid}")).exists() {
+                if let Some(stats) = read(&path) {
+                    self.processes += 1;
+                    self.mistakes += mistakes(&stats);
+                }
+                let _ = fs::remove_file(&path);
+            }
+        }
+    }
+
+    /// Writes the report to standard error. `mapped` says that the library was seen among the mappings of `main`.
+    pub(crate) fn print(mut self, program: &OsStr, main: u32, mapped: bool) {
+        self.sweep(main);
+        let stats = read(&self.dir.path().join(format!("{main}.json")));
+        let name = program.to_string_lossy();
+        let others = match self.processes {
+            0 => String::new(),
+            1 => " and 1 other process".into(),
+            n => format!(" and {n} other processes"),
+        };
+        let library = self.library.display();
+        match (&stats, mapped) {
+            (Some(_), _) | (None, true) => eprintln!("stratalloc: in effect in {name}{others} ({library})"),
+            (None, false) if self.processes > 0 => {
+                eprintln!(
+                    "stratalloc: NOT in effect in {name} itself; in effect in{}",
+                    others.trim_start_matches(" and")
+                );
+            }
+            (None, false) => {
+                eprintln!("stratalloc: NOT in effect: {name} did not load {library}: {}", why_not(program))
+            }
+        }
+        match stats {
+            Some(stats) => summary(&stats).iter().for_each(|line| eprintln!("stratalloc: {line}")),
+            None if self.users_file => {
+                eprintln!("stratalloc: statistics are in the file that stats_file names")
+            }
+            None if mapped => eprintln!("stratalloc: {name} ended without writing statistics"),
+            None => {}
+        }
+        if self.mistakes > 0 {
+            eprintln!("stratalloc: {} invalid frees in other processes", self.mistakes);
+        }
+    }
+}
+
+fn read(path: &Path) -> Option<Value> {
+    serde_json::from_slice(&fs::read(path).ok()?).ok()
+}
+
+fn mistakes(stats: &Value) -> u64 {
+    ["foreign_frees", "double_frees", "invalid_frees"]
+        .iter()
+        .map(|name| number(stats, &["errors", name]))
+        .sum()
+}
+
+fn number(stats: &Value, path: &[&str]) -> u64 {
+    path.iter().try_fold(stats, |value, name| value.get(name)).and_then(Value::as_u64).unwrap_or(0)
+}
+
+/// What the heap of one process did, in a few lines.
+fn summary(stats: &Value) -> Vec<String> {
+    vec![stats.to_string()]
+}
+
+/// The likeliest reason why the loader did not preload the library into `program`.
+fn why_not(program: &OsStr) -> &'static str {
+    let Some(path) = find(program) else { return "it could not be found" };
+    let Ok(file) = fs::read(&path) else { return "its file cannot be read" };
+    if fs::metadata(&path).is_ok_and(|meta| meta.mode() & 0o6000 != 0) || has_capabilities(&path) {
+        return "it is set-user-ID, set-group-ID or has file capabilities, so the loader ignores LD_PRELOAD";
+    }
+    match dynamically_linked(&file) {
+        Some(false) => "it is statically linked",
+        Some(true) => {
+            "it ended too soon, or its loader refused the library (another architecture or C library)"
+        }
+        None => "it is no ELF file of this architecture",
+    }
+}
+
+/// The file that running `program` starts.
+fn find(program: &OsStr) -> Option<PathBuf> {
+    if Path::new(program).components().count() > 1 {
+        return Some(program.into());
+    }
+    std::env::split_paths(&std::env::var_os("PATH")?).map(|dir| dir.join(program)).find(|path| path.is_file())
+}
+
+fn has_capabilities(path: &Path) -> bool {
+    use std::os::unix::ffi::OsStrExt;
+    let Ok(path) = std::ffi::CString::new(path.as_os_str().as_bytes()) else { return false };
+    // SAFETY: both strings end with a zero byte; with no buffer the call only tells the attribute's size.
+    unsafe { libc::getxattr(path.as_ptr(), c"security.capability".as_ptr(), std::ptr::null_mut(), 0) > 0 }
+}
+
+/// Whether an ELF file names a loader; `None` if it is no ELF file that can be read.
+fn dynamically_linked(file: &[u8]) -> Option<bool> {
+    use object::read::elf::{ElfFile64, ProgramHeader};
+    let elf = ElfFile64::<object::Endianness>::parse(file).ok()?;
+    Some(elf.elf_program_headers().iter().any(|header| header.p_type(elf.endian()) == object::elf::PT_INTERP))
+}
