@@ -15,6 +15,7 @@ mod report;
 pub mod settings;
 pub mod snapshot;
 mod span;
+pub mod stats_page;
 mod tls;
 
 #[cfg(test)]

@@ -126,7 +126,7 @@ impl Message {
             *end = b'\n';
             self.len += 1;
         }
-        write_all(2, self.as_bytes());
+        let _ = sys::write_all(2, self.as_bytes());
     }
 
     fn push(&mut self, byte: u8) {
@@ -146,12 +146,8 @@ impl Message {
 pub fn abort() -> ! {
     // SAFETY: these calls take no pointers and change no memory of ours.
     unsafe {
-        let pid = sys::syscall(libc::SYS_getpid as usize, [0; 6]).unwrap_or(0);
-        let tid = sys::syscall(libc::SYS_gettid as usize, [0; 6]).unwrap_or(0);
-        // A process id of 0 would address a whole group: skip the signal rather than hit bystanders.
-        if pid != 0 && tid != 0 {
-            let _ = sys::syscall(libc::SYS_tgkill as usize, [pid, tid, libc::SIGABRT as usize, 0, 0, 0]);
-        }
+        let (process, thread) = (sys::getpid() as usize, sys::gettid() as usize);
+        let _ = sys::syscall(libc::SYS_tgkill as usize, [process, thread, libc::SIGABRT as usize, 0, 0, 0]);
         loop {
             let _ = sys::syscall(libc::SYS_exit_group as usize, [134, 0, 0, 0, 0, 0]);
         }
@@ -184,35 +180,6 @@ pub fn binary_unit(bytes: u64) -> (u64, &'static str) {
     (count, unit)
 }
 
-/// Writes all bytes to a file descriptor; false if the kernel refused some of them.
-pub fn write_all(fd: i32, mut bytes: &[u8]) -> bool {
-    while !bytes.is_empty() {
-        match write(fd, bytes) {
-            Ok(0) => return false,
-            Ok(n) => bytes = bytes.get(n..).unwrap_or(&[]),
-            Err(sys::Errno::EINTR) => {}
-            Err(_) => return false,
-        }
-    }
-    true
-}
-
-#[cfg(not(miri))]
-fn write(fd: i32, bytes: &[u8]) -> Result<usize, sys::Errno> {
-    // SAFETY: write(2) reads `bytes.len()` bytes from a live slice and changes no memory.
-    unsafe {
-        sys::syscall(libc::SYS_write as usize, [fd as usize, bytes.as_ptr() as usize, bytes.len(), 0, 0, 0])
-    }
-}
-
-// Miri knows libc's `write`, not the system call.
-#[cfg(miri)]
-fn write(fd: i32, bytes: &[u8]) -> Result<usize, sys::Errno> {
-    // SAFETY: `bytes` is a live slice.
-    let written = unsafe { libc::write(fd, bytes.as_ptr().cast(), bytes.len()) };
-    usize::try_from(written).map_err(|_| sys::Errno(libc::EIO))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -243,18 +210,5 @@ mod tests {
     #[test]
     fn control_characters_never_reach_the_terminal() {
         assert_eq!(text(&Message::new().bytes(b"a\x1b[0m\n")), "stratalloc: a?[0m?");
-    }
-
-    #[test]
-    fn a_sent_line_arrives_whole() {
-        let mut ends = [0; 2];
-        // SAFETY: `ends` has room for two descriptors.
-        assert_eq!(unsafe { libc::pipe(ends.as_mut_ptr()) }, 0);
-        assert!(write_all(ends[1], b"hello"));
-        let mut got = [0u8; 8];
-        // SAFETY: `got` has room for 8 bytes.
-        assert_eq!(unsafe { libc::read(ends[0], got.as_mut_ptr().cast(), got.len()) }, 5);
-        assert_eq!(&got[..5], b"hello");
-        assert!(!write_all(-1, b"x"));
     }
 }
