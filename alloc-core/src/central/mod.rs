@@ -175,10 +175,11 @@ impl Central {
     ) -> FreeSpans {
         let mut spans = self.spans.lock();
         // SAFETY: handed on to the caller.
-        unsafe { Self::put_all(&mut spans, class, owner, objects, len, rejected) }
+        unsafe { Self::put_all(&mut spans, class, owner, objects, len, rejected, true) }
     }
 
-    /// As [`put_into_spans`](Self::put_into_spans), but gives up at once when another holds the lock.
+    /// As [`put_into_spans`](Self::put_into_spans) for one object, but gives up at once when another holds the lock, with
+    /// `false`. A span that becomes free is kept: giving it back would take further locks.
     ///
     /// # Safety
     /// As for [`put_into_spans`](Self::put_into_spans).
@@ -188,10 +189,11 @@ impl Central {
         owner: *const Owner,
         object: *mut u8,
         rejected: &mut Rejected,
-    ) -> Option<FreeSpans> {
-        let mut spans = self.spans.try_lock()?;
+    ) -> bool {
+        let Some(mut spans) = self.spans.try_lock() else { return false };
         // SAFETY: handed on to the caller.
-        Some(unsafe { Self::put_all(&mut spans, class, owner, &object, 1, rejected) })
+        unsafe { Self::put_all(&mut spans, class, owner, &object, 1, rejected, false) };
+        true
     }
 
     /// # Safety
@@ -203,6 +205,7 @@ impl Central {
         objects: *const *mut u8,
         len: usize,
         rejected: &mut Rejected,
+        take_empty: bool,
     ) -> FreeSpans {
         let info = CLASSES.class(class);
         let mut empty = FreeSpans::none();
@@ -232,7 +235,7 @@ impl Central {
                     }
                     Some(_) => {
                         spans.freed_one(span);
-                        if (*span).free == (*span).objects {
+                        if take_empty && (*span).free == (*span).objects {
                             spans.remove(span);
                             empty.add(span);
                         }

@@ -151,7 +151,6 @@ impl SpanLists {
                         && (*span).pages == info.pages as usize
                         && (*span).objects == info.objects
                         && Span::count_free(span) == (*span).free as usize
-                        && (*span).free < (*span).objects
                         && PAGE_MAP.span_of((*span).start.addr()).map(|s| s.as_ptr()) == Some(span)
                 };
                 if !sound {

@@ -1,2 +1,253 @@
-//! The front end.
+//! The front end: each thread's cache of free objects, and the slow paths behind it.
+//!
+//! Layer rule: above the engine, below `global`, which joins it to the process-wide heap. What `malloc` and `free` do most of
+//! the time is [`bins`]; `thread_cache` fills and empties the bins. A per-CPU front end would stand beside `thread_cache`.
+
 pub(crate) mod bins;
+pub(crate) mod budget;
+pub(crate) mod metadata;
+pub(crate) mod registry;
+mod side;
+mod slots;
+pub(crate) mod thread_cache;
+
+use crate::heap::{Block, Engine};
+use crate::page_map::PAGE_MAP;
+use crate::report::{self, Fault};
+use crate::tls;
+use bins::{Bins, sentinel_busy, sentinel_direct, sentinel_empty, sentinel_metadata};
+use core::alloc::{GlobalAlloc, Layout};
+use core::ptr::NonNull;
+use core::sync::atomic::{AtomicBool, Ordering};
+use metadata::MetadataAlloc;
+use page_backend::PageBackend;
+use size_classes::CLASSES;
+use thread_cache::ThreadCache;
+
+/// No thread gets a cache: every call goes to the central lists, where every free is checked.
+static DIRECT: AtomicBool = AtomicBool::new(false);
+
+/// Makes threads that have no cache yet do without.
+pub(crate) fn set_direct(direct: bool) {
+    DIRECT.store(direct, Ordering::Relaxed);
+}
+
+/// The calling thread is in the slow path: its slot says so, and calls that interrupt it take the nested path.
+pub(crate) struct Inside {
+    cache: Option<NonNull<ThreadCache>>,
+    slot_after: *mut Bins,
+}
+
+/// Enters the slow path; `None` when the thread is in it already, which a signal handler or the heap's own work may meet.
+pub(crate) fn enter() -> Option<Inside> {
+    let slot = tls::slot();
+    if slot == sentinel_busy() || slot == sentinel_metadata() {
+        return None;
+    }
+    tls::set_slot(sentinel_busy());
+    if slot == sentinel_direct() {
+        return Some(Inside { cache: None, slot_after: slot });
+    }
+    let cache = if slot == sentinel_empty() {
+        if DIRECT.load(Ordering::Relaxed) {
+            return Some(Inside { cache: None, slot_after: sentinel_direct() });
+        }
+        registry::join()
+    } else {
+        // SAFETY: the slot is no sentinel.
+        Some(unsafe { ThreadCache::from_bins(slot) })
+    };
+    let Some(cache) = cache else {
+        // Without memory for a cache the thread does without, and tries again the next time.
+        return Some(Inside { cache: None, slot_after: slot });
+    };
+    // SAFETY: the thread's own cache is valid until it leaves.
+    unsafe { cache.as_ref() }.inside.store(true, Ordering::Relaxed);
+    Some(Inside { cache: Some(cache), slot_after: ThreadCache::bins(cache.as_ptr()) })
+}
+
+/// As [`enter`], but makes no cache for a thread that has none.
+pub(crate) fn enter_existing() -> Option<Inside> {
+    if tls::slot() == sentinel_empty() { enter_without_cache() } else { enter() }
+}
+
+/// Marks the thread as inside for work that needs no cache; `None` when it is inside already.
+pub(crate) fn enter_without_cache() -> Option<Inside> {
+    let slot = tls::slot();
+    if slot == sentinel_busy() || slot == sentinel_metadata() {
+        return None;
+    }
+    tls::set_slot(sentinel_busy());
+    Some(Inside { cache: None, slot_after: slot })
+}
+
+impl Inside {
+    /// The thread's own cache.
+    pub(crate) fn cache(&mut self) -> Option<&mut ThreadCache> {
+        // SAFETY: the cache is this thread's own, and `self` is its only user while the thread is inside.
+        self.cache.map(|mut cache| unsafe { cache.as_mut() })
+    }
+
+    /// The address of the thread's own cache.
+    pub(crate) fn cache_ptr(&self) -> Option<NonNull<ThreadCache>> {
+        self.cache
+    }
+
+    /// Hands the cache back for good: the thread goes on without one.
+    pub(crate) fn end_cache<B: PageBackend>(mut self, engine: &Engine<B>) {
+        if let Some(cache) = self.cache() {
+            cache.flush_all(engine);
+        }
+        if let Some(cache) = self.cache.take() {
+            // SAFETY: the cache is this thread's own, empty now, and the slot no longer leads to it.
+            unsafe { registry::leave(cache) };
+        }
+        self.slot_after = sentinel_direct();
+    }
+}
+
+impl Drop for Inside {
+    #[inline]
+    fn drop(&mut self) {
+        if let Some(cache) = self.cache {
+            // SAFETY: the thread's own cache is valid until it leaves.
+            unsafe { cache.as_ref() }.inside.store(false, Ordering::Relaxed);
+        }
+        tls::set_slot(self.slot_after);
+    }
+}
+
+/// An object of a class whose bin is empty; null when memory is out.
+pub(crate) fn alloc_class<B: PageBackend>(engine: &Engine<B>, class: u8) -> *mut u8 {
+    let Some(mut inside) = enter() else { return alloc_nested(engine, CLASSES.size_of(class), 1) };
+    let object = match inside.cache() {
+        Some(cache) => cache.refill(engine, class as usize),
+        None => {
+            let mut object = core::ptr::null_mut();
+            // SAFETY: there is room for one object.
+            unsafe { engine.take(class, 1, &mut object) };
+            object
+        }
+    };
+    free_waiting(engine);
+    object
+}
+
+/// A large block.
+pub(crate) fn alloc_large<B: PageBackend>(engine: &Engine<B>, size: usize, align: usize) -> Option<Block> {
+    let Some(_inside) = enter_without_cache() else {
+        let block = NonNull::new(alloc_nested(engine, size, align))?;
+        return Some(Block { ptr: block, zeroed: false });
+    };
+    engine.alloc_large(size, align)
+}
+
+/// What a call gets that interrupted the slow path of its own thread: an object if no lock is in the way, else a mapping.
+#[cold]
+fn alloc_nested<B: PageBackend>(engine: &Engine<B>, size: usize, align: usize) -> *mut u8 {
+    if tls::slot() == sentinel_metadata() {
+        let Ok(layout) = Layout::from_size_align(size.max(16), align.max(16)) else {
+            return core::ptr::null_mut();
+        };
+        // SAFETY: the size is not zero.
+        return unsafe { MetadataAlloc.alloc(layout) };
+    }
+    if let Some(class) = CLASSES.class_of_aligned(size, align) {
+        if let Some(object) = engine.try_take_one(class) {
+            return object.as_ptr();
+        }
+    }
+    side::alloc(size, align)
+}
+
+/// Frees an object of a class whose bin is full, or has it on top already.
+///
+/// # Safety
+/// The caller gives the object away.
+pub(crate) unsafe fn free_class<B: PageBackend>(engine: &Engine<B>, class: u8, object: *mut u8) {
+    let Some(mut inside) = enter() else {
+        // SAFETY: handed on to the caller.
+        unsafe {
+            if !engine.try_put_one(class, object) && !side::free_later(object) {
+                report::lost(1);
+            }
+        }
+        return;
+    };
+    match inside.cache() {
+        Some(cache) => cache.overflow(engine, class as usize, object),
+        // SAFETY: handed on to the caller.
+        None => unsafe { engine.put(class, &object, 1, false) },
+    }
+    free_waiting(engine);
+}
+
+/// Frees what is no object of the global heap's classes: a large block, a block of a private heap, a side block. What is none
+/// of these is told of and left.
+///
+/// # Safety
+/// The caller gives the block away.
+pub(crate) unsafe fn free_other<B: PageBackend>(engine: &Engine<B>, block: NonNull<u8>) -> Result<(), Foreign> {
+    let Some(span) = PAGE_MAP.span_of(block.as_ptr().addr()) else {
+        // SAFETY: handed on to the caller.
+        return if unsafe { side::free(block) } { Ok(()) } else { Err(Foreign) };
+    };
+    if metadata::is_mark(span) {
+        return Err(Foreign);
+    }
+    let Some(_inside) = enter_without_cache() else {
+        // SAFETY: handed on to the caller.
+        if !unsafe { side::free_later(block.as_ptr()) } {
+            report::lost(1);
+        }
+        return Ok(());
+    };
+    // SAFETY: a span in the page map is valid, and its owner outlives it.
+    unsafe {
+        match span.as_ref().owner.as_ref() {
+            Some(owner) => (owner.free)(owner.heap, block, span),
+            None => engine.free(block, span),
+        }
+    }
+    Ok(())
+}
+
+/// The pointer is not one of the heap's.
+pub(crate) struct Foreign;
+
+/// Frees what nested calls had to put by. The thread is inside.
+fn free_waiting<B: PageBackend>(engine: &Engine<B>) {
+    side::free_waiting(|block| {
+        let (Some(block), Some(span)) = (NonNull::new(block), PAGE_MAP.span_of(block.addr())) else {
+            return report::fault(Fault::Foreign, block);
+        };
+        // SAFETY: as in `free_other`; the nested call gave the block away.
+        unsafe {
+            match span.as_ref().owner.as_ref() {
+                Some(owner) => (owner.free)(owner.heap, block, span),
+                None => engine.free(block, span),
+            }
+        }
+    });
+}
+
+/// Bytes of a side block; 0 for any other pointer.
+pub(crate) fn side_usable_size(block: *const u8) -> usize {
+    side::usable_size(block)
+}
+
+/// Locks the front end for a fork, in the order of ranks; the engine's locks come between.
+pub(crate) fn lock_pools_for_fork() {
+    slots::lock_for_fork();
+    metadata::lock_for_fork();
+}
+
+/// # Safety
+/// As [`crate::lock::Lock::unlock_after_fork`].
+pub(crate) unsafe fn unlock_pools_after_fork() {
+    // SAFETY: handed on to the caller.
+    unsafe {
+        metadata::unlock_after_fork();
+        slots::unlock_after_fork();
+    }
+}

@@ -1,0 +1,85 @@
+//! The budget of all thread caches together, in bytes of slot capacity.
+//!
+//! Threads claim shares as their bins grow. When nothing is unclaimed, a thread that still grows takes a part of another's
+//! share; that one gives objects back by itself at its next slow path.
+
+use super::registry;
+use super::thread_cache::ThreadCache;
+use core::sync::atomic::{AtomicIsize, AtomicUsize, Ordering};
+
+/// Budget by default, as gperftools has it.
+pub(crate) const DEFAULT: usize = 32 << 20;
+/// Shares are claimed in steps of this.
+const STEP: usize = 64 << 10;
+/// The most that one thread may claim.
+const MAX_SHARE: usize = 4 << 20;
+/// What stealing leaves to its victim.
+const MIN_SHARE: usize = 16 << 10;
+
+static TOTAL: AtomicUsize = AtomicUsize::new(DEFAULT);
+static UNCLAIMED: AtomicIsize = AtomicIsize::new(DEFAULT as isize);
+
+/// Sets the budget of all threads together.
+pub(crate) fn set_total(bytes: usize) {
+    let bytes = bytes.min(isize::MAX as usize);
+    let old = TOTAL.swap(bytes, Ordering::Relaxed);
+    UNCLAIMED.fetch_add(bytes as isize - old as isize, Ordering::Relaxed);
+}
+
+/// The budget, and what is claimed of it.
+pub(crate) fn total_and_claimed() -> (usize, usize) {
+    let total = TOTAL.load(Ordering::Relaxed);
+    (total, (total as isize - UNCLAIMED.load(Ordering::Relaxed)).max(0) as usize)
+}
+
+/// Whether `cache` may hold `more` bytes; claims or takes what it needs for that.
+pub(super) fn afford(cache: &ThreadCache, more: usize) -> bool {
+    let needed = cache.capacity() + more;
+    let share = cache.share();
+    if needed <= share {
+        return true;
+    }
+    if needed > MAX_SHARE {
+        return false;
+    }
+    let step = (needed - share).next_multiple_of(STEP).min(MAX_SHARE - share);
+    let got = if claim(step) { step } else { registry::steal(cache, needed - share, MIN_SHARE) };
+    cache.limit.fetch_add(got, Ordering::Relaxed);
+    cache.share() >= needed
+}
+
+fn claim(bytes: usize) -> bool {
+    if UNCLAIMED.fetch_sub(bytes as isize, Ordering::Relaxed) >= bytes as isize {
+        return true;
+    }
+    UNCLAIMED.fetch_add(bytes as isize, Ordering::Relaxed);
+    false
+}
+
+/// Takes up to `want` bytes of a victim's share.
+pub(super) fn take_from(victim: &ThreadCache, want: usize, leave: usize) -> usize {
+    let mut share = victim.share();
+    loop {
+        let got = share.saturating_sub(leave).min(want);
+        if got == 0 {
+            return 0;
+        }
+        match victim.limit.compare_exchange_weak(share, share - got, Ordering::Relaxed, Ordering::Relaxed) {
+            Ok(_) => return got,
+            Err(now) => share = now,
+        }
+    }
+}
+
+/// Gives back the part of the share that the bins no longer need.
+pub(super) fn return_surplus(cache: &ThreadCache) {
+    let surplus = cache.share().saturating_sub(cache.capacity()) / STEP * STEP;
+    let got = take_from(cache, surplus, 0);
+    UNCLAIMED.fetch_add(got as isize, Ordering::Relaxed);
+}
+
+/// Gives the whole share back.
+pub(super) fn return_all(cache: &ThreadCache) {
+    let share = cache.limit.swap(0, Ordering::Relaxed);
+    UNCLAIMED.fetch_add(share as isize, Ordering::Relaxed);
+}

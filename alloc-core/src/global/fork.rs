@@ -1,0 +1,91 @@
+//! Fork: every lock is taken before it, in the order of ranks, and given back after it on both sides.
+//!
+//! The child has one thread. The caches of the others are emptied into the central lists, except those whose owner was in the
+//! slow path at the moment of the fork: what they held is out of reach for the child, and counted.
+
+use super::HEAP;
+use crate::arena::META;
+use crate::central::batch;
+use crate::front::{self, registry};
+use crate::page_map::PAGE_MAP;
+use crate::report;
+use crate::span;
+use core::cell::UnsafeCell;
+use core::ptr::NonNull;
+use core::sync::atomic::Ordering;
+use page_backend::PageBackend;
+
+/// The forking thread's stay in the slow path, from `prepare` to the other two.
+struct Forking(UnsafeCell<Option<front::Inside>>);
+// SAFETY: libc runs the handlers of one fork at a time, and the registry's lock is held from before the first use to after
+// the last.
+unsafe impl Sync for Forking {}
+static FORKING: Forking = Forking(UnsafeCell::new(None));
+
+/// Before the fork, in the parent.
+pub(super) extern "C" fn prepare() {
+    let inside = front::enter_existing();
+    registry::lock_for_fork();
+    // SAFETY: the registry's lock is held.
+    unsafe { *FORKING.0.get() = inside };
+    HEAP.lock_for_fork();
+    PAGE_MAP.lock_for_fork();
+    span::lock_pools_for_fork();
+    batch::lock_for_fork();
+    front::lock_pools_for_fork();
+    META.lock_for_fork();
+}
+
+/// Gives every lock back, in the reverse order.
+///
+/// # Safety
+/// `prepare` ran on this thread, or on the one it was forked from.
+unsafe fn unlock() -> Option<front::Inside> {
+    // SAFETY: the locks are held since `prepare`.
+    unsafe {
+        META.unlock_after_fork();
+        front::unlock_pools_after_fork();
+        batch::unlock_after_fork();
+        span::unlock_pools_after_fork();
+        PAGE_MAP.unlock_after_fork();
+        HEAP.unlock_after_fork();
+        (*FORKING.0.get()).take()
+    }
+}
+
+/// After the fork, in the parent.
+pub(super) extern "C" fn in_parent() {
+    // SAFETY: libc calls this after `prepare`.
+    unsafe {
+        let inside = unlock();
+        registry::unlock_after_fork();
+        drop(inside);
+    }
+}
+
+/// After the fork, in the child.
+pub(super) extern "C" fn in_child() {
+    // SAFETY: libc calls this after `prepare`, and the child has no other thread.
+    unsafe {
+        let inside = unlock();
+        HEAP.pages.backend().after_fork_in_child();
+        let own = inside.as_ref().and_then(front::Inside::cache_ptr);
+        registry::keep_own_alone(own, |cache| bury(cache));
+        registry::unlock_after_fork();
+        drop(inside);
+    }
+}
+
+/// Empties the cache of a thread that is not in the child.
+///
+/// # Safety
+/// Nobody else uses the cache.
+unsafe fn bury(mut cache: NonNull<front::thread_cache::ThreadCache>) {
+    // SAFETY: the caller's contract.
+    let cache = unsafe { cache.as_mut() };
+    if cache.inside.load(Ordering::Relaxed) {
+        report::lost(cache.objects());
+    } else {
+        cache.flush_all(&HEAP);
+    }
+}

@@ -1,0 +1,58 @@
+//! Hooks into the program: its forks, and the ends of its threads.
+//!
+//! Installed from a constructor of the preload library, from its `pthread_create`, and in Rust programs at the second thread's
+//! first slow path; never inside `malloc`, where libc may hold locks of its own. Before that the heap is correct without them.
+
+use super::{HEAP, fork};
+use crate::front;
+use core::ffi::c_void;
+use core::sync::atomic::{AtomicU8, AtomicU32, Ordering};
+
+const NONE: u8 = 0;
+const INSTALLING: u8 = 1;
+const INSTALLED: u8 = 2;
+static STATE: AtomicU8 = AtomicU8::new(NONE);
+static KEY: AtomicU32 = AtomicU32::new(0);
+
+/// Rounds in which libc runs the destructors of thread-specific data; the cache is handed back in the last.
+const ROUNDS: usize = 4;
+
+/// Installs the fork handlers and the thread key, once.
+pub fn install() {
+    if STATE.compare_exchange(NONE, INSTALLING, Ordering::Acquire, Ordering::Relaxed).is_err() {
+        return;
+    }
+    let mut key: libc::pthread_key_t = 0;
+    // SAFETY: plain libc calls; the handlers and the destructor are functions of this library, which is never unloaded.
+    let made = unsafe {
+        libc::pthread_atfork(Some(fork::prepare), Some(fork::in_parent), Some(fork::in_child));
+        libc::pthread_key_create(&mut key, Some(thread_ending)) == 0
+    };
+    if made {
+        KEY.store(key + 1, Ordering::Relaxed);
+    }
+    STATE.store(INSTALLED, Ordering::Release);
+}
+
+/// Arranges for the calling thread's cache to be handed back at its end. Called in a new thread, before the program's code.
+pub fn thread_started() {
+    arm(1);
+}
+
+fn arm(round: usize) -> bool {
+    let Some(key) = KEY.load(Ordering::Relaxed).checked_sub(1) else { return false };
+    // SAFETY: the key was made by `install`; the value is a count, not an address.
+    unsafe { libc::pthread_setspecific(key, core::ptr::without_provenance(round)) == 0 }
+}
+
+/// The destructor of the thread key.
+unsafe extern "C" fn thread_ending(round: *mut c_void) {
+    let round = round.addr();
+    // Other destructors may allocate and free after this one, in this round or a later one.
+    if round < ROUNDS && arm(round + 1) {
+        return;
+    }
+    if let Some(inside) = front::enter_existing() {
+        inside.end_cache(&HEAP);
+    }
+}

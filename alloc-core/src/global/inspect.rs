@@ -1,0 +1,106 @@
+//! Looking at the heap: whose a pointer is, what is where, whether everything adds up.
+
+use super::HEAP;
+use crate::arena::META;
+use crate::front::{self, budget, metadata, registry};
+use crate::page_map::PAGE_MAP;
+use crate::snapshot::{MAX_CLASSES, MAX_TIERS, Name, Snapshot};
+use page_backend::{PageBackend, Tier};
+use size_classes::{CLASS_COUNT, CLASSES, PAGE_SIZE};
+
+/// Bytes that a block may be used with, at least what was asked for; 0 for null and for a pointer that is not the start of a
+/// block's pages.
+///
+/// The pointer is looked up, never followed. For a pointer into the middle of a small block the answer is its class's size.
+pub fn usable_size(block: *const u8) -> usize {
+    let class = PAGE_MAP.class_of(block.addr());
+    if class != 0 {
+        return CLASSES.size_of(class);
+    }
+    match PAGE_MAP.span_of(block.addr()) {
+        None => front::side_usable_size(block),
+        Some(span) if metadata::is_mark(span) => 0,
+        Some(span) => {
+            // SAFETY: a span in the page map is valid.
+            let (class, pages) = unsafe { (span.as_ref().class, span.as_ref().pages) };
+            if class != 0 { CLASSES.size_of(class) } else { pages * PAGE_SIZE }
+        }
+    }
+}
+
+/// Whether a pointer leads into memory that the heap has handed out pages for.
+pub fn owns(block: *const u8) -> bool {
+    usable_size(block) != 0
+}
+
+/// Fills `out` with what the heap holds at this moment.
+///
+/// Each account is consistent in itself; while other threads work, the moments at which they are taken differ.
+pub fn snapshot(out: &mut Snapshot) {
+    out.clear();
+    let Some(mut inside) = front::enter() else { return };
+    let mut cached = [0u64; CLASS_COUNT];
+    let (mut count, mut capacity) = (0, 0);
+    registry::walk(inside.cache(), |cache| {
+        count += 1;
+        capacity += cache.capacity() as u64;
+        for (class, cached) in cached.iter_mut().enumerate().skip(1) {
+            *cached += cache.len(class) as u64;
+        }
+    });
+    let (budget, claimed) = budget::total_and_claimed();
+    out.thread_caches.count = count;
+    out.thread_caches.budget = budget as u64;
+    out.thread_caches.claimed = claimed as u64;
+    let _ = capacity;
+    out.class_count = CLASS_COUNT as u64;
+    for (class, central) in HEAP.centrals() {
+        let Some(account) = out.classes.get_mut(class as usize) else { break };
+        let info = CLASSES.class(class);
+        let counts = central.counts();
+        account.size = u64::from(info.size);
+        account.spans = counts.spans as u64;
+        account.span_bytes = (counts.spans * info.span_bytes()) as u64;
+        account.free_in_spans = counts.free_in_spans as u64;
+        account.in_transfer_cache = counts.in_transfer as u64;
+        account.in_thread_caches = cached.get(class as usize).copied().unwrap_or(0);
+        let objects = counts.spans as u64 * u64::from(info.objects);
+        account.live = objects
+            .saturating_sub(account.free_in_spans)
+            .saturating_sub(account.in_transfer_cache)
+            .saturating_sub(account.in_thread_caches);
+        account.waste = account.span_bytes - objects * account.size;
+    }
+    const { assert!(CLASS_COUNT <= MAX_CLASSES) };
+    let (large, pages) = HEAP.large_counts();
+    out.large.count = large as u64;
+    out.large.bytes = (pages * PAGE_SIZE) as u64;
+    out.metadata.mapped = META.mapped() as u64;
+    out.metadata.used = META.used() as u64;
+    out.errors = crate::report::counts();
+    let _ = (MAX_TIERS, Name::new(""), Tier(0), HEAP.pages.backend().tiers());
+}
+
+/// What [`check`] found wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CheckError {
+    /// The spans of a size class of this many bytes.
+    Class(usize),
+    /// The list of large blocks.
+    Large,
+    /// The page heap.
+    PageHeap,
+}
+
+/// Walks every list of the heap and checks it against counts, bitmaps and the page map.
+///
+/// # Errors
+/// The first part that is not sound.
+pub fn check() -> Result<(), CheckError> {
+    let Some(_inside) = front::enter_without_cache() else { return Ok(()) };
+    HEAP.check().map_err(|class| match class {
+        0 => CheckError::Large,
+        class => CheckError::Class(CLASSES.size_of(class)),
+    })?;
+    if HEAP.pages.check() { Ok(()) } else { Err(CheckError::PageHeap) }
+}

@@ -1,0 +1,209 @@
+//! The process-wide heap: what `malloc` and `#[global_allocator]` reach.
+//!
+//! Layer rule: joins the front end to one static engine; the C ABI and [`crate::Stratalloc`] stand on it. The fast paths are
+//! [`alloc_fast`], [`free_fast`] and [`free_sized_fast`]; everything else here is where they miss.
+//!
+//! No function here unwinds or touches `errno`; null is failure.
+
+mod fork;
+pub mod hooks;
+mod inspect;
+mod realloc;
+mod release;
+pub mod start;
+
+pub use inspect::{CheckError, check, owns, snapshot, usable_size};
+pub use realloc::realloc;
+pub use release::trim;
+
+use crate::front::bins::Bins;
+use crate::front::{self, Foreign};
+use crate::heap::Engine;
+use crate::page_map::PAGE_MAP;
+use crate::report::{self, Fault};
+use crate::tls;
+use core::ptr::{NonNull, null_mut};
+use page_backend::System;
+use size_classes::{CLASSES, MAX_SMALL, MAX_TINY, PAGE_SIZE};
+
+/// The heap of the process.
+pub(crate) static HEAP: Engine<System> = Engine::new(System::new());
+
+/// Takes a block of at least `size` bytes from the thread's cache; null when the cache has none or the size is above
+/// 1 KiB: go on with [`alloc_slow`].
+#[inline(always)]
+pub fn alloc_fast(size: usize) -> *mut u8 {
+    if size > MAX_TINY {
+        return null_mut();
+    }
+    let class = CLASSES.class_of_small(size);
+    // SAFETY: the slot holds this thread's bins or a sentinel, and the table's classes are below BINS.
+    match unsafe { Bins::pop(tls::slot(), class as usize) } {
+        Some(object) => object.as_ptr(),
+        None => null_mut(),
+    }
+}
+
+/// A block of at least `size` bytes, aligned to 16 (to 8 when `size <= 8`); null when memory is out.
+#[inline(always)]
+pub fn alloc(size: usize) -> *mut u8 {
+    let object = alloc_fast(size);
+    if object.is_null() { alloc_slow(size) } else { object }
+}
+
+/// What [`alloc`] does when [`alloc_fast`] has missed.
+#[cold]
+#[inline(never)]
+pub fn alloc_slow(size: usize) -> *mut u8 {
+    if size > MAX_SMALL {
+        start::ensure();
+        return front::alloc_large(&HEAP, size, 1).map_or(null_mut(), |block| block.ptr.as_ptr());
+    }
+    alloc_in_class(CLASSES.class_of(size))
+}
+
+/// An object of a class, from the thread's cache if it has one.
+fn alloc_in_class(class: u8) -> *mut u8 {
+    // SAFETY: as in `alloc_fast`.
+    if let Some(object) = unsafe { Bins::pop(tls::slot(), class as usize) } {
+        return object.as_ptr();
+    }
+    start::ensure();
+    front::alloc_class(&HEAP, class)
+}
+
+/// A block of at least `size` bytes at a multiple of `align`, a power of two; null when memory is out.
+pub fn alloc_aligned(align: usize, size: usize) -> *mut u8 {
+    debug_assert!(align.is_power_of_two());
+    if align <= 8 {
+        return alloc(size);
+    }
+    if let Some(class) = CLASSES.class_of_aligned(size, align) {
+        return alloc_in_class(class);
+    }
+    start::ensure();
+    front::alloc_large(&HEAP, size, align).map_or(null_mut(), |block| block.ptr.as_ptr())
+}
+
+/// A block of at least `size` bytes, the first `size` of which are zero; null when memory is out.
+pub fn alloc_zeroed(size: usize) -> *mut u8 {
+    if size > MAX_SMALL {
+        start::ensure();
+        return match front::alloc_large(&HEAP, size, 1) {
+            None => null_mut(),
+            Some(block) => {
+                if !block.zeroed {
+                    // SAFETY: the block is fresh and has that many bytes.
+                    unsafe { block.ptr.write_bytes(0, size) };
+                }
+                block.ptr.as_ptr()
+            }
+        };
+    }
+    let object = alloc(size);
+    if !object.is_null() {
+        // SAFETY: the object is fresh and has that many bytes.
+        unsafe { object.write_bytes(0, size) };
+    }
+    object
+}
+
+/// Frees a block into the thread's cache; `false`, without effect, when that cannot take it: go on with [`free_slow`].
+///
+/// # Safety
+/// As for [`free`].
+#[inline(always)]
+pub unsafe fn free_fast(block: *mut u8) -> bool {
+    let class = PAGE_MAP.class_of(block.addr());
+    // SAFETY: the slot holds this thread's bins or a sentinel; the page map holds classes below BINS alone, and class 0, which
+    // every foreign pointer has, is a bin that always misses.
+    unsafe { Bins::push(tls::slot(), class as usize, block) }
+}
+
+/// Frees a block of any of the heap's families: small, large, private, side. Null is allowed.
+///
+/// A pointer that is not the heap's, or no live block's start, is told of on standard error and left, as far as it is noticed:
+/// at once when its page is not the heap's or the block is the last one freed in its class, when the object reaches the central
+/// lists otherwise.
+///
+/// # Safety
+/// The block is not used again.
+#[inline(always)]
+pub unsafe fn free(block: *mut u8) {
+    // SAFETY: handed on to the caller.
+    unsafe {
+        if !free_fast(block) {
+            free_slow(block);
+        }
+    }
+}
+
+/// What [`free`] does when [`free_fast`] has missed.
+///
+/// # Safety
+/// As for [`free`].
+#[cold]
+#[inline(never)]
+pub unsafe fn free_slow(block: *mut u8) {
+    let Some(address) = NonNull::new(block) else { return };
+    let class = PAGE_MAP.class_of(block.addr());
+    // SAFETY: handed on to the caller.
+    unsafe {
+        if class != 0 {
+            front::free_class(&HEAP, class, block);
+        } else if let Err(Foreign) = front::free_other(&HEAP, address) {
+            report::fault(Fault::Foreign, block);
+        }
+    }
+}
+
+/// Frees a block whose request was for `size` bytes, without a look at the page map; `false`, without effect, when the
+/// thread's cache cannot take it: go on with [`free_slow`].
+///
+/// # Safety
+/// As for [`free`], and `size` is what the block was asked with, with no alignment beyond 16.
+#[inline(always)]
+pub unsafe fn free_sized_fast(block: *mut u8, size: usize) -> bool {
+    if size > MAX_TINY {
+        return false;
+    }
+    let class = CLASSES.class_of_small(size);
+    // SAFETY: as in `free_fast`.
+    unsafe { Bins::push(tls::slot(), class as usize, block) }
+}
+
+/// Frees a block whose size the caller vouches for.
+///
+/// # Safety
+/// As for [`free_sized_fast`]; null is not allowed.
+#[inline(always)]
+pub unsafe fn free_sized(block: *mut u8, size: usize) {
+    debug_assert!(!block.is_null());
+    // SAFETY: handed on to the caller.
+    unsafe {
+        if !free_sized_fast(block, size) {
+            free_slow(block);
+        }
+    }
+}
+
+/// Frees a block whose size and alignment the caller vouches for.
+///
+/// # Safety
+/// As for [`free`], and the block was asked with this alignment and size; null is not allowed.
+#[inline]
+pub unsafe fn free_sized_aligned(block: *mut u8, align: usize, size: usize) {
+    // SAFETY: handed on to the caller. Up to an alignment of 8 the size alone decides the class.
+    unsafe {
+        if align <= 8 {
+            free_sized(block, size);
+        } else {
+            free(block);
+        }
+    }
+}
+
+/// Pages that a large block of `size` bytes takes, in bytes; `None` when it overflows.
+fn whole_pages(size: usize) -> Option<usize> {
+    size.checked_next_multiple_of(PAGE_SIZE)
+}

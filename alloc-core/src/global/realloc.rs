@@ -1,0 +1,73 @@
+//! Changing the size of a block.
+
+use super::{HEAP, alloc, free, usable_size, whole_pages};
+use crate::front;
+use crate::page_map::PAGE_MAP;
+use core::ptr::{NonNull, null_mut};
+use size_classes::{CLASSES, MAX_SMALL};
+
+/// Shrinking by less than this part of a block leaves it where it is.
+const SHRINK_SHIFT: u32 = 1;
+
+/// A block of at least `size` bytes with the content of `block`, which may have moved; null when memory is out: the old block
+/// is kept then.
+///
+/// # Safety
+/// `block` is a live block of the heap and `size` is not 0. When the result is not null, `block` is not used again.
+pub unsafe fn realloc(block: *mut u8, size: usize) -> *mut u8 {
+    let class = PAGE_MAP.class_of(block.addr());
+    if class != 0 {
+        let old = CLASSES.size_of(class);
+        if size <= old && (size > old >> SHRINK_SHIFT || CLASSES.class_of(size) == class) {
+            return block;
+        }
+        // SAFETY: handed on to the caller; a small block has `old` bytes.
+        return unsafe { move_to(block, old, size, size) };
+    }
+    // SAFETY: handed on to the caller.
+    unsafe { realloc_large(block, size) }
+}
+
+/// # Safety
+/// As for [`realloc`].
+#[cold]
+unsafe fn realloc_large(block: *mut u8, size: usize) -> *mut u8 {
+    let old = usable_size(block);
+    if old == 0 {
+        // A pointer that is not ours has no size that could be copied.
+        crate::report::fault(crate::report::Fault::Foreign, block);
+        return null_mut();
+    }
+    let Some(whole) = whole_pages(size) else { return null_mut() };
+    if whole == old && size > MAX_SMALL {
+        return block;
+    }
+    if let (Some(span), Some(_inside)) = (PAGE_MAP.span_of(block.addr()), front::enter_without_cache()) {
+        // SAFETY: a span in the page map is valid.
+        let (owner, class) = unsafe { (span.as_ref().owner, span.as_ref().class) };
+        // SAFETY: the block is live and the caller's, and the span is its own.
+        if owner.is_null() && class == 0 && unsafe { HEAP.resize_large(span, size) } {
+            return block;
+        }
+    }
+    // Room to grow further, so that growing in small steps copies a bounded number of times.
+    let ahead = if size > old { size.saturating_add(old / 8) } else { size };
+    // SAFETY: handed on to the caller.
+    unsafe { move_to(block, old, size, ahead) }
+}
+
+/// # Safety
+/// `block` is live and has `old` bytes; it is freed when the result is not null.
+unsafe fn move_to(block: *mut u8, old: usize, size: usize, ahead: usize) -> *mut u8 {
+    let mut new = alloc(ahead);
+    if new.is_null() && ahead > size {
+        new = alloc(size);
+    }
+    let Some(new) = NonNull::new(new) else { return null_mut() };
+    // SAFETY: both blocks have that many bytes, and the new one is fresh.
+    unsafe {
+        new.as_ptr().copy_from_nonoverlapping(block, old.min(size));
+        free(block);
+    }
+    new.as_ptr()
+}
