@@ -7,16 +7,24 @@
 mod arena;
 mod central;
 mod front;
+pub mod global;
 mod heap;
 mod lock;
 pub mod message;
+mod page_heap;
 mod page_map;
 mod report;
+mod rust;
 pub mod settings;
+mod side;
 pub mod snapshot;
 mod span;
 pub mod stats_page;
 mod tls;
 
+pub use front::metadata::MetadataAlloc;
+pub use rust::Stratalloc;
+
 #[cfg(test)]
 extern crate std;
+mod sysstub;

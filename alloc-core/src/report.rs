@@ -1,8 +1,10 @@
 //! Wrong frees: counted, told once in a line with the address, and left without effect unless the settings say abort.
 
 use crate::message::Message;
+use crate::settings::Policy;
 use crate::snapshot::ErrorCounters;
-use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use core::ptr::NonNull;
+use core::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
 /// What is wrong with a pointer that was given to the heap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,13 +24,13 @@ const LINES: u64 = 10;
 
 static COUNTS: [AtomicU64; 4] = [const { AtomicU64::new(0) }; 4];
 static LOST: AtomicU64 = AtomicU64::new(0);
-static ABORT: AtomicBool = AtomicBool::new(false);
-static SILENT: AtomicBool = AtomicBool::new(false);
+static FOREIGN: AtomicU8 = AtomicU8::new(Policy::Report as u8);
+static INVALID: AtomicU8 = AtomicU8::new(Policy::Report as u8);
 
-/// Sets what a wrong free does beyond being counted: a line, and an abort.
-pub(crate) fn set_policy(lines: bool, abort: bool) {
-    SILENT.store(!lines, Ordering::Relaxed);
-    ABORT.store(abort, Ordering::Relaxed);
+/// Sets what happens on pointers that are not the heap's, and on wrong ones that are.
+pub(crate) fn set_policy(foreign: Policy, invalid: Policy) {
+    FOREIGN.store(foreign as u8, Ordering::Relaxed);
+    INVALID.store(invalid as u8, Ordering::Relaxed);
 }
 
 /// Counts a wrong pointer and tells of it, as the settings say.
@@ -36,8 +38,9 @@ pub(crate) fn set_policy(lines: bool, abort: bool) {
 #[inline(never)]
 pub(crate) fn fault(fault: Fault, pointer: *const u8) {
     let before = COUNTS[fault as usize].fetch_add(1, Ordering::Relaxed);
-    let abort = ABORT.load(Ordering::Relaxed);
-    if abort || (before < LINES && !SILENT.load(Ordering::Relaxed)) {
+    let policy = if fault == Fault::Foreign { &FOREIGN } else { &INVALID }.load(Ordering::Relaxed);
+    let abort = policy == Policy::Abort as u8;
+    if abort || (before < LINES && policy != Policy::Ignore as u8) {
         let what = match fault {
             Fault::Foreign => " freed, but this heap has no block there",
             Fault::Interior => " freed, but no block begins there",
@@ -107,7 +110,12 @@ impl Rejected {
     #[cold]
     fn report_all(self) {
         for (pointer, kind) in self.first.into_iter().flatten() {
-            fault(kind, pointer);
+            // SAFETY: the pointer was given away to be freed.
+            let side_block = kind == Fault::Foreign
+                && NonNull::new(pointer).is_some_and(|block| unsafe { crate::side::free(block) });
+            if !side_block {
+                fault(kind, pointer);
+            }
         }
         for (count, more) in COUNTS.iter().zip(self.more) {
             count.fetch_add(more, Ordering::Relaxed);

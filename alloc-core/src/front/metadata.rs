@@ -135,7 +135,8 @@ unsafe impl GlobalAlloc for MetadataAlloc {
     }
 
     unsafe fn dealloc(&self, ptr: *mut u8, layout: Layout) {
-        if let (Some(index), Some(piece)) = (shift_for(layout.size().max(layout.align())), NonNull::new(ptr)) {
+        if let (Some(index), Some(piece)) = (shift_for(layout.size().max(layout.align())), NonNull::new(ptr))
+        {
             // SAFETY: the caller gives back what `alloc` gave for this layout.
             unsafe { free_piece(piece, index) };
         }

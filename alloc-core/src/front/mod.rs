@@ -7,19 +7,17 @@ pub(crate) mod bins;
 pub(crate) mod budget;
 pub(crate) mod metadata;
 pub(crate) mod registry;
-mod side;
 mod slots;
 pub(crate) mod thread_cache;
 
 use crate::heap::{Block, Engine};
 use crate::page_map::PAGE_MAP;
 use crate::report::{self, Fault};
+use crate::side;
 use crate::tls;
 use bins::{Bins, sentinel_busy, sentinel_direct, sentinel_empty, sentinel_metadata};
-use core::alloc::{GlobalAlloc, Layout};
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicBool, Ordering};
-use metadata::MetadataAlloc;
 use page_backend::PageBackend;
 use size_classes::CLASSES;
 use thread_cache::ThreadCache;
@@ -145,13 +143,6 @@ pub(crate) fn alloc_large<B: PageBackend>(engine: &Engine<B>, size: usize, align
 /// What a call gets that interrupted the slow path of its own thread: an object if no lock is in the way, else a mapping.
 #[cold]
 fn alloc_nested<B: PageBackend>(engine: &Engine<B>, size: usize, align: usize) -> *mut u8 {
-    if tls::slot() == sentinel_metadata() {
-        let Ok(layout) = Layout::from_size_align(size.max(16), align.max(16)) else {
-            return core::ptr::null_mut();
-        };
-        // SAFETY: the size is not zero.
-        return unsafe { MetadataAlloc.alloc(layout) };
-    }
     if let Some(class) = CLASSES.class_of_aligned(size, align) {
         if let Some(object) = engine.try_take_one(class) {
             return object.as_ptr();
@@ -187,7 +178,10 @@ pub(crate) unsafe fn free_class<B: PageBackend>(engine: &Engine<B>, class: u8, o
 ///
 /// # Safety
 /// The caller gives the block away.
-pub(crate) unsafe fn free_other<B: PageBackend>(engine: &Engine<B>, block: NonNull<u8>) -> Result<(), Foreign> {
+pub(crate) unsafe fn free_other<B: PageBackend>(
+    engine: &Engine<B>,
+    block: NonNull<u8>,
+) -> Result<(), Foreign> {
     let Some(span) = PAGE_MAP.span_of(block.as_ptr().addr()) else {
         // SAFETY: handed on to the caller.
         return if unsafe { side::free(block) } { Ok(()) } else { Err(Foreign) };
@@ -231,9 +225,9 @@ fn free_waiting<B: PageBackend>(engine: &Engine<B>) {
     });
 }
 
-/// Bytes of a side block; 0 for any other pointer.
-pub(crate) fn side_usable_size(block: *const u8) -> usize {
-    side::usable_size(block)
+/// Whether what this thread allocates now is the heap's own: see [`metadata`].
+pub(crate) fn in_metadata_work() -> bool {
+    tls::slot() == sentinel_metadata()
 }
 
 /// Locks the front end for a fork, in the order of ranks; the engine's locks come between.

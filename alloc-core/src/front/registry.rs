@@ -20,8 +20,10 @@ const STEAL_VISITS: usize = 16;
 static RECORDS: Pool<MaybeUninit<ThreadCache>> = Pool::new();
 static HEAD: AtomicPtr<ThreadCache> = AtomicPtr::new(null_mut());
 static COUNT: AtomicUsize = AtomicUsize::new(0);
-static CHANGES: Lock<Changes> =
-    Lock::new(Rank::Registry, Changes { collector: None, handle: None, victim: null_mut(), orphans: null_mut() });
+static CHANGES: Lock<Changes> = Lock::new(
+    Rank::Registry,
+    Changes { collector: None, handle: None, victim: null_mut(), orphans: null_mut() },
+);
 
 struct Changes {
     collector: Option<Collector>,
@@ -198,7 +200,10 @@ pub(crate) unsafe fn unlock_after_fork() {
 ///
 /// # Safety
 /// The calling thread is the only one, and holds the lock by [`lock_for_fork`].
-pub(crate) unsafe fn keep_own_alone(own: Option<NonNull<ThreadCache>>, mut bury: impl FnMut(NonNull<ThreadCache>)) {
+pub(crate) unsafe fn keep_own_alone(
+    own: Option<NonNull<ThreadCache>>,
+    mut bury: impl FnMut(NonNull<ThreadCache>),
+) {
     // SAFETY: the caller holds the lock.
     let changes = unsafe { CHANGES.data_unlocked() };
     core::mem::forget(changes.handle.take());

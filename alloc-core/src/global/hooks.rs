@@ -4,7 +4,7 @@
 //! first slow path; never inside `malloc`, where libc may hold locks of its own. Before that the heap is correct without them.
 
 use super::{HEAP, fork};
-use crate::front;
+use crate::front::{self, registry};
 use core::ffi::c_void;
 use core::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 
@@ -36,6 +36,15 @@ pub fn install() {
 
 /// Arranges for the calling thread's cache to be handed back at its end. Called in a new thread, before the program's code.
 pub fn thread_started() {
+    arm(1);
+}
+
+/// Called once a thread has its cache: arms it, and in a program without our constructor installs the hooks when the thread is
+/// the second. The calling thread is outside the slow path, so libc may allocate here.
+pub(super) fn thread_met() {
+    if STATE.load(Ordering::Acquire) == NONE && registry::count() > 1 {
+        install();
+    }
     arm(1);
 }
 

@@ -4,6 +4,7 @@ use super::HEAP;
 use crate::arena::META;
 use crate::front::{self, budget, metadata, registry};
 use crate::page_map::PAGE_MAP;
+use crate::side;
 use crate::snapshot::{MAX_CLASSES, MAX_TIERS, Name, Snapshot};
 use page_backend::{PageBackend, Tier};
 use size_classes::{CLASS_COUNT, CLASSES, PAGE_SIZE};
@@ -18,7 +19,7 @@ pub fn usable_size(block: *const u8) -> usize {
         return CLASSES.size_of(class);
     }
     match PAGE_MAP.span_of(block.addr()) {
-        None => front::side_usable_size(block),
+        None => side::usable_size(block),
         Some(span) if metadata::is_mark(span) => 0,
         Some(span) => {
             // SAFETY: a span in the page map is valid.

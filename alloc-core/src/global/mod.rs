@@ -14,16 +14,17 @@ pub mod start;
 
 pub use inspect::{CheckError, check, owns, snapshot, usable_size};
 pub use realloc::realloc;
+pub(crate) use realloc::realloc_sized;
 pub use release::trim;
 
-use crate::front::bins::Bins;
+use crate::front::bins::{Bins, sentinel_empty};
 use crate::front::{self, Foreign};
 use crate::heap::Engine;
 use crate::page_map::PAGE_MAP;
 use crate::report::{self, Fault};
+use crate::sysstub::System;
 use crate::tls;
 use core::ptr::{NonNull, null_mut};
-use page_backend::System;
 use size_classes::{CLASSES, MAX_SMALL, MAX_TINY, PAGE_SIZE};
 
 /// The heap of the process.
@@ -69,7 +70,12 @@ fn alloc_in_class(class: u8) -> *mut u8 {
         return object.as_ptr();
     }
     start::ensure();
-    front::alloc_class(&HEAP, class)
+    let first = tls::slot() == sentinel_empty();
+    let object = front::alloc_class(&HEAP, class);
+    if first {
+        hooks::thread_met();
+    }
+    object
 }
 
 /// A block of at least `size` bytes at a multiple of `align`, a power of two; null when memory is out.
@@ -150,7 +156,11 @@ pub unsafe fn free_slow(block: *mut u8) {
     // SAFETY: handed on to the caller.
     unsafe {
         if class != 0 {
+            let first = tls::slot() == sentinel_empty();
             front::free_class(&HEAP, class, block);
+            if first {
+                hooks::thread_met();
+            }
         } else if let Err(Foreign) = front::free_other(&HEAP, address) {
             report::fault(Fault::Foreign, block);
         }

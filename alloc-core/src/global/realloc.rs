@@ -28,6 +28,23 @@ pub unsafe fn realloc(block: *mut u8, size: usize) -> *mut u8 {
     unsafe { realloc_large(block, size) }
 }
 
+/// As [`realloc`], for blocks that are freed by size: a block keeps the class of its size.
+///
+/// # Safety
+/// As for [`realloc`], and the block was asked with `old` bytes.
+pub(crate) unsafe fn realloc_sized(block: *mut u8, old: usize, size: usize) -> *mut u8 {
+    let class = CLASSES.class_of(size);
+    if class != CLASSES.class_of(old) {
+        // SAFETY: handed on to the caller.
+        return unsafe { move_to(block, old, size, size) };
+    }
+    if class != 0 {
+        return block;
+    }
+    // SAFETY: handed on to the caller.
+    unsafe { realloc_large(block, size) }
+}
+
 /// # Safety
 /// As for [`realloc`].
 #[cold]

@@ -3,7 +3,7 @@
 use super::HEAP;
 use crate::front::{self, budget};
 use crate::report;
-use crate::settings::{Check, Policy, Settings};
+use crate::settings::{Check, Settings};
 use core::cell::UnsafeCell;
 use core::ffi::c_char;
 use core::sync::atomic::{AtomicU8, Ordering};
@@ -78,5 +78,4 @@ fn apply(settings: &Settings) {
     front::set_direct(settings.check == Check::Full);
     report::set_policy(settings.foreign, settings.invalid_free);
     HEAP.pages.configure(settings);
-    let _ = Policy::Report;
 }

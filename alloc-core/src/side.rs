@@ -1,7 +1,8 @@
 //! Blocks for code that interrupted the heap: a signal handler that allocates while its own thread is in the slow path.
 //!
 //! Such a call may find a lock that its own thread holds, and then must wait for nothing. It gets a mapping of its own, noted in
-//! a fixed table; what it frees is put by until the slow path ends.
+//! a fixed table; what it frees is put by until the slow path ends. A caller that frees by size alone may put such a block into a
+//! bin, where it is as good as any; it ends here when the bin is emptied.
 
 use crate::central::batch::{BatchId, BatchStack};
 use core::ptr::{NonNull, null_mut};
@@ -24,7 +25,7 @@ static IN_USE: AtomicUsize = AtomicUsize::new(0);
 static WAITING: BatchStack = BatchStack::new();
 
 /// A zeroed block in a mapping of its own, on a page boundary; null when the table is full or memory is out.
-pub(super) fn alloc(size: usize, align: usize) -> *mut u8 {
+pub(crate) fn alloc(size: usize, align: usize) -> *mut u8 {
     let page = sys::page_size();
     if size > isize::MAX as usize - page || align > page {
         return null_mut();
@@ -78,7 +79,7 @@ pub(crate) unsafe fn free(block: NonNull<u8>) -> bool {
 ///
 /// # Safety
 /// The caller gives the block away.
-pub(super) unsafe fn free_later(block: *mut u8) -> bool {
+pub(crate) unsafe fn free_later(block: *mut u8) -> bool {
     let Some(batch) = BatchId::take_unused_lock_free() else { return false };
     // SAFETY: the batch is ours until pushed.
     unsafe { batch.fill(&block, 1) };
@@ -88,7 +89,7 @@ pub(super) unsafe fn free_later(block: *mut u8) -> bool {
 
 /// Hands the blocks that were put by to `free`.
 #[inline]
-pub(super) fn free_waiting(mut free: impl FnMut(*mut u8)) {
+pub(crate) fn free_waiting(mut free: impl FnMut(*mut u8)) {
     while let Some(batch) = WAITING.pop() {
         let mut block = null_mut();
         // SAFETY: the batch is ours since the pop, and holds one block.
