@@ -300,11 +300,17 @@ impl<B: PageBackend> Engine<B> {
         }
     }
 
-    /// Empties the transfer caches into the spans; see [`Central::sweep_transfer`].
-    pub(crate) fn sweep_transfers(&self, everything: bool) {
+    /// Empties the transfer caches into the spans.
+    pub(crate) fn empty_transfers(&self) {
         for (class, central) in self.centrals() {
-            central.sweep_transfer(class, self.owner(), everything, |freed| self.free_spans(freed));
+            central.sweep_transfer(class, self.owner(), true, |freed| self.free_spans(freed));
         }
+    }
+
+    /// Empties the transfer cache of one class, by half if it was in use; see [`Central::sweep_transfer`].
+    pub(crate) fn sweep_transfer(&self, class: u8) {
+        let central = self.central(class);
+        central.sweep_transfer(class, self.owner(), false, |freed| self.free_spans(freed));
     }
 
     /// Large blocks: how many, and their pages.

@@ -4,6 +4,8 @@
 //! embedder. Knows nothing of how its numbers are shown.
 #![no_std]
 
+#[cfg(feature = "allocator-api2")]
+mod allocator_api;
 mod arena;
 mod central;
 mod front;
@@ -13,6 +15,7 @@ mod lock;
 pub mod message;
 mod page_heap;
 mod page_map;
+mod private;
 mod report;
 mod rust;
 pub mod settings;
@@ -23,6 +26,7 @@ pub mod stats_page;
 mod tls;
 
 pub use front::metadata::MetadataAlloc;
+pub use private::Heap;
 pub use rust::Stratalloc;
 
 #[cfg(test)]

@@ -62,8 +62,14 @@ impl PageMap {
     /// The class of the page that holds `address`; 0 for every address outside a small span of the global heap.
     #[inline(always)]
     pub(crate) fn class_of(&self, address: usize) -> u8 {
+        self.class_in_reach(address).unwrap_or(0) as u8
+    }
+
+    /// As [`class_of`](Self::class_of); `None` for an address beyond 48 bits, which has no entry.
+    #[inline(always)]
+    pub(crate) fn class_in_reach(&self, address: usize) -> Option<usize> {
         if address >> ADDRESS_BITS != 0 {
-            return 0;
+            return None;
         }
         // SAFETY: the index is below ROOT_LEN since the address has 48 bits.
         let distance = unsafe { self.root.get_unchecked(address >> LEAF_SHIFT) }.load(Ordering::Relaxed);
@@ -72,7 +78,7 @@ impl PageMap {
         let classes = (&raw const self.zero).addr().wrapping_add(distance);
         let byte = core::ptr::with_exposed_provenance::<AtomicU8>(classes.wrapping_add(index));
         // SAFETY: distance leads to the zero table or to the class bytes of a leaf, which are never freed.
-        unsafe { &*byte }.load(Ordering::Relaxed)
+        Some(unsafe { &*byte }.load(Ordering::Relaxed).into())
     }
 
     fn leaf(&self, address: usize) -> Option<&'static Leaf> {

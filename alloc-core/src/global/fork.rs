@@ -72,6 +72,8 @@ pub(super) extern "C" fn in_child() {
         let own = inside.as_ref().and_then(front::Inside::cache_ptr);
         registry::keep_own_alone(own, |cache| bury(cache));
         registry::unlock_after_fork();
+        super::release::after_fork_in_child();
+        super::background::after_fork_in_child();
         drop(inside);
     }
 }

@@ -3,7 +3,7 @@
 //! Installed from a constructor of the preload library, from its `pthread_create`, and in Rust programs at the second thread's
 //! first slow path; never inside `malloc`, where libc may hold locks of its own. Before that the heap is correct without them.
 
-use super::{HEAP, fork};
+use super::{HEAP, background, fork};
 use crate::front::{self, registry};
 use core::ffi::c_void;
 use core::sync::atomic::{AtomicU8, AtomicU32, Ordering};
@@ -32,6 +32,13 @@ pub fn install() {
         KEY.store(key + 1, Ordering::Relaxed);
     }
     STATE.store(INSTALLED, Ordering::Release);
+    background::start_if_asked();
+}
+
+/// Called before the program makes a thread, where libc holds no lock.
+pub fn before_thread() {
+    install();
+    background::start_if_asked();
 }
 
 /// Arranges for the calling thread's cache to be handed back at its end. Called in a new thread, before the program's code.

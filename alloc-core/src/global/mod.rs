@@ -5,11 +5,12 @@
 //!
 //! No function here unwinds or touches `errno`; null is failure.
 
+mod background;
 mod fork;
 pub mod hooks;
 mod inspect;
 mod realloc;
-mod release;
+pub mod release;
 pub mod start;
 
 pub use inspect::{CheckError, check, owns, snapshot, usable_size};
@@ -19,7 +20,7 @@ pub use release::trim;
 
 use crate::front::bins::{Bins, sentinel_empty};
 use crate::front::{self, Foreign};
-use crate::heap::Engine;
+use crate::heap::{Block, Engine};
 use crate::page_map::PAGE_MAP;
 use crate::report::{self, Fault};
 use crate::sysstub::System;
@@ -57,8 +58,7 @@ pub fn alloc(size: usize) -> *mut u8 {
 #[inline(never)]
 pub fn alloc_slow(size: usize) -> *mut u8 {
     if size > MAX_SMALL {
-        start::ensure();
-        return front::alloc_large(&HEAP, size, 1).map_or(null_mut(), |block| block.ptr.as_ptr());
+        return alloc_large(size, 1).map_or(null_mut(), |block| block.ptr.as_ptr());
     }
     alloc_in_class(CLASSES.class_of(size))
 }
@@ -75,6 +75,7 @@ fn alloc_in_class(class: u8) -> *mut u8 {
     if first {
         hooks::thread_met();
     }
+    release::on_slow_path();
     object
 }
 
@@ -87,15 +88,20 @@ pub fn alloc_aligned(align: usize, size: usize) -> *mut u8 {
     if let Some(class) = CLASSES.class_of_aligned(size, align) {
         return alloc_in_class(class);
     }
+    alloc_large(size, align).map_or(null_mut(), |block| block.ptr.as_ptr())
+}
+
+fn alloc_large(size: usize, align: usize) -> Option<Block> {
     start::ensure();
-    front::alloc_large(&HEAP, size, align).map_or(null_mut(), |block| block.ptr.as_ptr())
+    let block = front::alloc_large(&HEAP, size, align);
+    release::on_slow_path();
+    block
 }
 
 /// A block of at least `size` bytes, the first `size` of which are zero; null when memory is out.
 pub fn alloc_zeroed(size: usize) -> *mut u8 {
     if size > MAX_SMALL {
-        start::ensure();
-        return match front::alloc_large(&HEAP, size, 1) {
+        return match alloc_large(size, 1) {
             None => null_mut(),
             Some(block) => {
                 if !block.zeroed {
@@ -120,10 +126,10 @@ pub fn alloc_zeroed(size: usize) -> *mut u8 {
 /// As for [`free`].
 #[inline(always)]
 pub unsafe fn free_fast(block: *mut u8) -> bool {
-    let class = PAGE_MAP.class_of(block.addr());
+    let Some(class) = PAGE_MAP.class_in_reach(block.addr()) else { return false };
     // SAFETY: the slot holds this thread's bins or a sentinel; the page map holds classes below BINS alone, and class 0, which
     // every foreign pointer has, is a bin that always misses.
-    unsafe { Bins::push(tls::slot(), class as usize, block) }
+    unsafe { Bins::push(tls::slot(), class, block) }
 }
 
 /// Frees a block of any of the heap's families: small, large, private, side. Null is allowed.
@@ -164,6 +170,7 @@ pub unsafe fn free_slow(block: *mut u8) {
         } else if let Err(Foreign) = front::free_other(&HEAP, address) {
             report::fault(Fault::Foreign, block);
         }
+        release::on_slow_path();
     }
 }
 

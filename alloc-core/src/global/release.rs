@@ -1,16 +1,112 @@
-//! Giving memory back to the system.
+//! Giving memory back to the system: when asked, and over time.
+//!
+//! Time passes on slow paths: every few milliseconds one of them does a little work, a millisecond at the most. A program that
+//! makes no calls gives nothing back by itself; the helper thread (`background_thread`) is for that.
 
 use super::HEAP;
 use crate::front;
 use crate::page_heap::ReleaseMode;
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
+use page_backend::sys;
+use size_classes::CLASS_COUNT;
+
+/// Counts of the processor's clock between two looks at the real clock: 1 to 8 ms on today's machines.
+const GATE: u64 = 1 << 23;
+/// The part of a tick, in nanoseconds, that may go to emptying transfer caches.
+const SWEEP_NANOS: u64 = 300_000;
+/// Nanoseconds between two sweeps over all transfer caches.
+const SWEEP_EVERY: u64 = 1_000_000_000;
+
+static LAST_GATE: AtomicU64 = AtomicU64::new(0);
+static TICKING: AtomicBool = AtomicBool::new(false);
+static LAST_SWEEP: AtomicU64 = AtomicU64::new(0);
+/// The class whose transfer cache the running sweep is at; `CLASS_COUNT` when none is running.
+static SWEEP_AT: AtomicUsize = AtomicUsize::new(CLASS_COUNT);
+static ON_TICK: AtomicPtr<()> = AtomicPtr::new(core::ptr::null_mut());
+
+/// What a layer above wants done every now and then; `now` is the monotonic clock in nanoseconds.
+pub type OnTick = fn(now: u64);
+
+/// Sets what is called after each tick, outside all locks. It must not allocate.
+pub fn set_on_tick(call: OnTick) {
+    ON_TICK.store(call as *mut (), Ordering::Release);
+}
 
 /// Gives everything back that the calling thread's cache, the transfer caches and the page heap have free; `true` when
 /// anything went back.
 pub fn trim() -> bool {
-    let Some(mut inside) = front::enter() else { return false };
+    let Some(mut inside) = front::enter_existing() else { return false };
     if let Some(cache) = inside.cache() {
         cache.flush_all(&HEAP);
     }
-    HEAP.sweep_transfers(true);
+    HEAP.empty_transfers();
     HEAP.pages.release(usize::MAX, ReleaseMode::Everything) > 0
+}
+
+/// A cheap clock that only gates the real one.
+#[inline]
+fn cycles() -> u64 {
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    // SAFETY: the instruction has no precondition.
+    unsafe {
+        core::arch::x86_64::_rdtsc()
+    }
+    #[cfg(not(all(target_arch = "x86_64", not(miri))))]
+    sys::clock_monotonic_coarse()
+}
+
+/// Called on slow paths, outside all locks: lets time pass.
+#[inline]
+pub(super) fn on_slow_path() {
+    let now = cycles();
+    if now.wrapping_sub(LAST_GATE.load(Ordering::Relaxed)) > GATE {
+        LAST_GATE.store(now, Ordering::Relaxed);
+        tick();
+    }
+}
+
+/// A bounded amount of work that is due by now; what another thread is at already is left to it.
+#[cold]
+pub(super) fn tick() {
+    let Some(inside) = front::enter_without_cache() else { return };
+    if TICKING.swap(true, Ordering::Acquire) {
+        return;
+    }
+    let now = sys::clock_monotonic_coarse();
+    sweep_some(now);
+    HEAP.pages.tick(now);
+    TICKING.store(false, Ordering::Release);
+    drop(inside);
+    let call = ON_TICK.load(Ordering::Acquire);
+    if !call.is_null() {
+        // SAFETY: the word was stored from an `OnTick`.
+        let call = unsafe { core::mem::transmute::<*mut (), OnTick>(call) };
+        call(now);
+    }
+}
+
+/// In a forked child: the thread that was ticking is gone.
+pub(super) fn after_fork_in_child() {
+    TICKING.store(false, Ordering::Release);
+}
+
+/// Goes on with the sweep over the transfer caches, or begins one when it is time.
+fn sweep_some(now: u64) {
+    let mut class = SWEEP_AT.load(Ordering::Relaxed);
+    if class >= CLASS_COUNT {
+        if now.wrapping_sub(LAST_SWEEP.load(Ordering::Relaxed)) < SWEEP_EVERY {
+            return;
+        }
+        LAST_SWEEP.store(now, Ordering::Relaxed);
+        class = 1;
+    }
+    let start = sys::clock_monotonic();
+    while class < CLASS_COUNT {
+        HEAP.sweep_transfer(class as u8);
+        class += 1;
+        if sys::clock_monotonic() - start > SWEEP_NANOS {
+            break;
+        }
+    }
+    SWEEP_AT.store(class, Ordering::Relaxed);
 }

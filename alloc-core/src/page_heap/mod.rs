@@ -71,6 +71,8 @@ impl<B: PageBackend> PageHeap<B> {
     pub(crate) fn release(&self, _b: usize, _m: ReleaseMode) -> usize {
         0
     }
+    pub(crate) unsafe fn unmap_all(&self) {}
+    pub(crate) fn tick(&self, _now: u64) {}
     pub(crate) fn check(&self) -> bool {
         true
     }
