@@ -113,7 +113,7 @@ pub struct Usage {
     pub locked: usize,
     /// Mapped bytes that cannot be swapped by nature (hugetlb), counted apart from `locked`.
     pub pinned: usize,
-    /// Requests that this tier refused and another had to serve, by [`Reason`].
+    /// Requests that this tier refused and that were passed on to the next, by [`Reason`].
     pub fallbacks: [u64; Reason::COUNT],
 }
 
@@ -137,7 +137,15 @@ pub unsafe trait PageBackend: Sync {
     /// The unit of `map`, in bytes: a power of two, at least the operating system's page.
     fn granule(&self) -> usize;
 
-    /// Maps `size` bytes aligned to `align`.
+    /// The unit of `unmap` and `grow` for memory of `tier`; larger than [`granule`](Self::granule) when
+    /// tiers have pages of different sizes.
+    fn granule_of(&self, tier: Tier) -> usize {
+        let _ = tier;
+        self.granule()
+    }
+
+    /// Maps `size` bytes aligned to `align`, or more: [`Mapping::len`] is rounded up to the granule of the tier
+    /// that served the request.
     ///
     /// `size` is a non-zero multiple of the granule, `align` a power of two of at least the granule.
     ///
@@ -169,14 +177,26 @@ pub unsafe trait PageBackend: Sync {
         Ok(())
     }
 
+    /// Tells that a range of whole huge pages has purged holes, or has none any more.
+    ///
+    /// A heap may call it when the first part of a huge page is purged and when the whole is in use or free
+    /// again, so that the kernel does not fill the holes with memory behind the heap's back. The default
+    /// does nothing.
+    ///
+    /// # Safety
+    /// The range lies within memory mapped by this backend on `tier` and is made of whole operating-system pages.
+    unsafe fn set_holes(&self, ptr: NonNull<u8>, size: usize, tier: Tier, holes: bool) {
+        let _ = (ptr, size, tier, holes);
+    }
+
     /// Gives address space back.
     ///
     /// # Errors
     /// The range is still mapped and still the caller's.
     ///
     /// # Safety
-    /// The range lies within memory mapped by this backend on `tier`, begins and ends on granules, and is
-    /// not used again.
+    /// The range lies within memory mapped by this backend on `tier`, begins and ends on granules of that
+    /// tier ([`granule_of`](Self::granule_of)), and is not used again.
     unsafe fn unmap(&self, ptr: NonNull<u8>, size: usize, tier: Tier) -> Result<(), MapError>;
 
     /// Maps `extra` bytes of zeroed memory directly behind a run, or nothing.
@@ -185,7 +205,7 @@ pub unsafe trait PageBackend: Sync {
     /// The default, and any backend whose neighbour addresses are taken, refuses.
     ///
     /// # Safety
-    /// The run is mapped by this backend on `tier`; `extra` is a multiple of the granule.
+    /// The run is mapped by this backend on `tier`; `extra` is a multiple of that tier's granule.
     unsafe fn grow(&self, ptr: NonNull<u8>, size: usize, extra: usize, tier: Tier) -> Result<(), MapError> {
         let _ = (ptr, size, extra, tier);
         Err(MapError { reason: Reason::Unsupported, step: Step::Remap, errno: None })

@@ -4,7 +4,30 @@
 //! threads' caches.
 #![no_std]
 
+#[cfg(test)]
+extern crate std;
+
+mod any;
 pub mod backend;
+mod capped;
+mod chain;
+mod counters;
+mod error;
+mod hugetlb;
+mod locked;
+mod mmap;
+mod numbers;
+pub mod pool;
+mod populate;
 pub mod sys;
+pub mod system;
+mod thp;
 
 pub use backend::{Capabilities, MapError, Mapping, PageBackend, Reason, Step, Tier, Usage};
+pub use capped::Capped;
+pub use chain::Chain;
+pub use hugetlb::{HugeSize, HugeSource, Hugetlb, MountPath};
+pub use locked::{LockMode, LockTime, Locked};
+pub use mmap::Mmap;
+pub use system::{FallbackPolicy, LinkConfig, LinkKind, System, SystemConfig};
+pub use thp::ThpPolicy;

@@ -28,6 +28,20 @@ pub fn getrlimit(limit: Limit) -> Result<u64, Errno> {
     Ok(pair[0])
 }
 
+/// Whether this thread has CAP_IPC_LOCK among its effective capabilities. In a user namespace that is no
+/// promise, since the kernel wants the capability in the initial one.
+pub fn has_cap_ipc_lock() -> bool {
+    const VERSION_3: u32 = 0x2008_0522;
+    const CAP_IPC_LOCK: u32 = 14;
+    let mut header = [VERSION_3, 0];
+    // Two times effective, permitted, inheritable.
+    let mut data = [0u32; 6];
+    let args = [header.as_mut_ptr().expose_provenance(), data.as_mut_ptr().expose_provenance(), 0, 0, 0, 0];
+    // SAFETY: the kernel reads two words from the header and, in version 3, writes six into the data.
+    let done = unsafe { super::syscall(libc::SYS_capget as usize, args) };
+    done.is_ok() && data[0] & 1 << CAP_IPC_LOCK != 0
+}
+
 /// The process id, as its own namespace sees it.
 pub fn getpid() -> i32 {
     #[cfg(not(miri))]
