@@ -6,9 +6,9 @@
 //! initial-exec). The slot starts as the address of the always-miss sentinel, so no caller tests for null.
 
 #[cfg(not(miri))]
-pub(crate) use native::{held_ranks, set_held_ranks, set_slot, slot};
+pub(crate) use native::{held_ranks, identity, set_held_ranks, set_slot, slot};
 #[cfg(miri)]
-pub(crate) use portable::{held_ranks, set_held_ranks, set_slot, slot};
+pub(crate) use portable::{held_ranks, identity, set_held_ranks, set_slot, slot};
 
 /// A symbol of this crate with its version in it, so that two versions in one program do not share it.
 macro_rules! versioned {
@@ -116,6 +116,11 @@ mod native {
         unsafe { words().cast::<*mut Bins>().write_volatile(bins) }
     }
 
+    /// A number that tells this thread from all others alive, and that a forked child keeps.
+    pub(crate) fn identity() -> usize {
+        words().addr()
+    }
+
     /// Bit set of the ranks of the locks that this thread holds; kept in debug builds alone.
     pub(crate) fn held_ranks() -> usize {
         // SAFETY: the thread's own word.
@@ -146,6 +151,9 @@ mod portable {
     }
     pub(crate) fn set_slot(bins: *mut Bins) {
         SLOT.set(bins);
+    }
+    pub(crate) fn identity() -> usize {
+        SLOT.with(|slot| core::ptr::from_ref(slot).addr())
     }
     pub(crate) fn held_ranks() -> usize {
         RANKS.get()

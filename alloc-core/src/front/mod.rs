@@ -26,8 +26,8 @@ use thread_cache::ThreadCache;
 static DIRECT: AtomicBool = AtomicBool::new(false);
 
 /// Makes threads that have no cache yet do without.
-pub(crate) fn set_direct(direct: bool) {
-    DIRECT.store(direct, Ordering::Relaxed);
+pub(crate) fn set_direct() {
+    DIRECT.store(true, Ordering::Relaxed);
 }
 
 /// The calling thread is in the slow path: its slot says so, and calls that interrupt it take the nested path.

@@ -10,9 +10,10 @@ use crate::front::{self, registry};
 use crate::page_map::PAGE_MAP;
 use crate::report;
 use crate::span;
+use crate::tls;
 use core::cell::UnsafeCell;
 use core::ptr::NonNull;
-use core::sync::atomic::Ordering;
+use core::sync::atomic::{AtomicUsize, Ordering};
 use page_backend::PageBackend;
 
 /// The forking thread's stay in the slow path, from `prepare` to the other two.
@@ -22,12 +23,19 @@ struct Forking(UnsafeCell<Option<front::Inside>>);
 unsafe impl Sync for Forking {}
 static FORKING: Forking = Forking(UnsafeCell::new(None));
 
+/// The thread that holds all locks for its fork, by [`tls::identity`].
+static FORKING_THREAD: AtomicUsize = AtomicUsize::new(0);
+
 /// Before the fork, in the parent.
+///
+/// A fork from a signal handler that interrupted the slow path takes no lock: the thread may hold some already, and goes on in
+/// the child to give them back.
 pub(super) extern "C" fn prepare() {
-    let inside = front::enter_existing();
+    let Some(inside) = front::enter_existing() else { return };
     registry::lock_for_fork();
     // SAFETY: the registry's lock is held.
-    unsafe { *FORKING.0.get() = inside };
+    unsafe { *FORKING.0.get() = Some(inside) };
+    FORKING_THREAD.store(tls::identity(), Ordering::Relaxed);
     HEAP.lock_for_fork();
     PAGE_MAP.lock_for_fork();
     span::lock_pools_for_fork();
@@ -36,11 +44,15 @@ pub(super) extern "C" fn prepare() {
     META.lock_for_fork();
 }
 
-/// Gives every lock back, in the reverse order.
+/// Gives every lock but the registry's back, in the reverse order; `None` when `prepare` took none.
 ///
 /// # Safety
 /// `prepare` ran on this thread, or on the one it was forked from.
 unsafe fn unlock() -> Option<front::Inside> {
+    if FORKING_THREAD.load(Ordering::Relaxed) != tls::identity() {
+        return None;
+    }
+    FORKING_THREAD.store(0, Ordering::Relaxed);
     // SAFETY: the locks are held since `prepare`.
     unsafe {
         META.unlock_after_fork();
@@ -57,7 +69,7 @@ unsafe fn unlock() -> Option<front::Inside> {
 pub(super) extern "C" fn in_parent() {
     // SAFETY: libc calls this after `prepare`.
     unsafe {
-        let inside = unlock();
+        let Some(inside) = unlock() else { return };
         registry::unlock_after_fork();
         drop(inside);
     }
@@ -67,13 +79,12 @@ pub(super) extern "C" fn in_parent() {
 pub(super) extern "C" fn in_child() {
     // SAFETY: libc calls this after `prepare`, and the child has no other thread.
     unsafe {
-        let inside = unlock();
         HEAP.pages.backend().after_fork_in_child();
-        let own = inside.as_ref().and_then(front::Inside::cache_ptr);
-        registry::keep_own_alone(own, |cache| bury(cache));
-        registry::unlock_after_fork();
         super::release::after_fork_in_child();
         super::background::after_fork_in_child();
+        let Some(inside) = unlock() else { return };
+        registry::keep_own_alone(inside.cache_ptr(), |cache| bury(cache));
+        registry::unlock_after_fork();
         drop(inside);
     }
 }

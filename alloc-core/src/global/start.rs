@@ -75,7 +75,13 @@ pub unsafe fn with_environment(envp: *const *const c_char) {
 
 fn apply(settings: &Settings) {
     budget::set_total(usize::try_from(settings.max_total_thread_cache_bytes).unwrap_or(usize::MAX));
-    front::set_direct(settings.check == Check::Full);
+    if settings.check == Check::Full {
+        front::set_direct();
+        // The thread that reads the settings may have been served before they could be read.
+        if let Some(inside) = front::enter_existing() {
+            inside.end_cache(&HEAP);
+        }
+    }
     report::set_policy(settings.foreign, settings.invalid_free);
     HEAP.pages.configure(settings);
 }
