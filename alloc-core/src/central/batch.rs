@@ -178,3 +178,72 @@ pub(crate) unsafe fn unlock_after_fork() {
     // SAFETY: handed on to the caller.
     unsafe { CHUNKS_MADE.unlock_after_fork() }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::vec::Vec;
+
+    /// Stands for an object.
+    fn token(number: usize) -> *mut u8 {
+        core::ptr::without_provenance_mut(number * 16)
+    }
+
+    #[test]
+    fn tokens_are_conserved_while_threads_push_and_pop() {
+        const THREADS: usize = 4;
+        const ROUNDS: usize = if cfg!(miri) { 50 } else { 20_000 };
+        static STACK: BatchStack = BatchStack::new();
+        let taken: Vec<usize> = std::thread::scope(|scope| {
+            let workers: Vec<_> = (0..THREADS)
+                .map(|thread| {
+                    scope.spawn(move || {
+                        let mut taken = Vec::new();
+                        for round in 0..ROUNDS {
+                            let objects = [token(1 + thread * ROUNDS + round)];
+                            let batch = BatchId::take_unused().expect("memory");
+                            // SAFETY: the batch is this thread's.
+                            unsafe { batch.fill(objects.as_ptr(), 1) };
+                            STACK.push(batch);
+                            if let Some(batch) = STACK.pop() {
+                                let mut object = core::ptr::null_mut();
+                                // SAFETY: the batch is this thread's since the pop.
+                                assert_eq!(unsafe { batch.take(1, &mut object) }, (1, 0));
+                                batch.put_unused();
+                                taken.push(object.addr() / 16);
+                            }
+                        }
+                        taken
+                    })
+                })
+                .collect();
+            workers.into_iter().flat_map(|worker| worker.join().unwrap()).collect()
+        });
+        let mut all = taken;
+        while let Some(batch) = STACK.pop() {
+            let mut object = core::ptr::null_mut();
+            // SAFETY: no other thread is left.
+            unsafe { batch.take(1, &mut object) };
+            batch.put_unused();
+            all.push(object.addr() / 16);
+        }
+        all.sort_unstable();
+        assert!(all.into_iter().eq(1..=THREADS * ROUNDS), "a token was lost or came twice");
+    }
+
+    #[test]
+    fn a_batch_gives_back_its_newest_objects_first_and_keeps_the_rest() {
+        let batch = BatchId::take_unused().expect("memory");
+        let objects: Vec<_> = (1..=MAX_BATCH).map(token).collect();
+        let mut out = [core::ptr::null_mut(); MAX_BATCH];
+        // SAFETY: the batch is ours, and the arrays have room.
+        unsafe {
+            batch.fill(objects.as_ptr(), MAX_BATCH);
+            assert_eq!(batch.take(5, out.as_mut_ptr()), (5, MAX_BATCH - 5));
+            assert_eq!(&out[..5], &objects[MAX_BATCH - 5..]);
+            assert_eq!(batch.take(MAX_BATCH, out.as_mut_ptr()), (MAX_BATCH - 5, 0));
+            assert_eq!(&out[..MAX_BATCH - 5], &objects[..MAX_BATCH - 5]);
+        }
+        batch.put_unused();
+    }
+}

@@ -153,3 +153,49 @@ pub(crate) unsafe fn fence(array: NonNull<Slot>, room: usize) -> *mut Slot {
 pub(crate) const fn no_slots() -> *mut Slot {
     ALWAYS_MISS
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn object(number: usize) -> *mut u8 {
+        core::ptr::without_provenance_mut(number * 16)
+    }
+
+    #[test]
+    fn sentinels_miss_for_every_class_and_every_pointer() {
+        for bins in [sentinel_empty(), sentinel_busy(), sentinel_direct(), sentinel_metadata()] {
+            for class in 0..BINS {
+                // SAFETY: sentinels may be popped and pushed by any thread.
+                unsafe {
+                    assert!(Bins::pop(bins, class).is_none());
+                    assert!(!Bins::push(bins, class, object(1)));
+                    assert!(!Bins::push(bins, class, null_mut()));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_bin_is_a_stack_between_its_guards() {
+        let mut room: [Slot; 6] = [null_mut(); 6];
+        let mut bins = Bins::new();
+        let array = NonNull::from(&mut room).cast();
+        // SAFETY: the array has room for six words and lives as long as the bins.
+        unsafe {
+            bins.set_cursor(1, fence(array, 6));
+            let bins = &raw mut bins;
+            assert!(Bins::pop(bins, 1).is_none());
+            for number in 1..=4 {
+                assert!(Bins::push(bins, 1, object(number)));
+                assert!(!Bins::push(bins, 1, object(number)), "the top object is not taken twice");
+            }
+            assert!(!Bins::push(bins, 1, object(5)), "the upper guard stops the push");
+            for number in (1..=4).rev() {
+                assert_eq!(Bins::pop(bins, 1).map(NonNull::as_ptr), Some(object(number)));
+            }
+            assert!(Bins::pop(bins, 1).is_none());
+            assert!(Bins::pop(bins, 2).is_none(), "other bins are not touched");
+        }
+    }
+}
