@@ -31,4 +31,3 @@ pub use rust::Stratalloc;
 
 #[cfg(test)]
 extern crate std;
-mod sysstub;

@@ -6,6 +6,7 @@
 //! No function here unwinds or touches `errno`; null is failure.
 
 mod background;
+mod fallback;
 mod fork;
 pub mod hooks;
 mod inspect;
@@ -23,9 +24,9 @@ use crate::front::{self, Foreign};
 use crate::heap::{Block, Engine};
 use crate::page_map::PAGE_MAP;
 use crate::report::{self, Fault};
-use crate::sysstub::System;
 use crate::tls;
 use core::ptr::{NonNull, null_mut};
+use page_backend::System;
 use size_classes::{CLASSES, MAX_SMALL, MAX_TINY, PAGE_SIZE};
 
 /// The heap of the process.

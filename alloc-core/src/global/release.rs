@@ -75,6 +75,7 @@ pub(super) fn tick() {
     let now = sys::clock_monotonic_coarse();
     sweep_some(now);
     HEAP.pages.tick(now);
+    super::fallback::tell();
     TICKING.store(false, Ordering::Release);
     drop(inside);
     let call = ON_TICK.load(Ordering::Acquire);
@@ -82,6 +83,13 @@ pub(super) fn tick() {
         // SAFETY: the word was stored from an `OnTick`.
         let call = unsafe { core::mem::transmute::<*mut (), OnTick>(call) };
         call(now);
+    }
+}
+
+/// What is left to tell when the process exits.
+pub fn at_exit() {
+    if let Some(_inside) = front::enter_without_cache() {
+        super::fallback::tell();
     }
 }
 

@@ -76,7 +76,6 @@ impl<B: PageBackend> PageHeap<B> {
     pub(crate) fn check(&self) -> bool {
         true
     }
-    pub(crate) fn configure(&self, _s: &crate::settings::Settings) {}
     pub(crate) fn backend(&self) -> &B {
         &self.b
     }

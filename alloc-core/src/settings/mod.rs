@@ -7,6 +7,7 @@
 pub mod chain;
 pub mod environment;
 pub mod keys;
+mod pages;
 pub mod parse;
 pub mod show;
 pub mod text;

@@ -1,0 +1,46 @@
+//! Telling of memory that came from elsewhere than asked: one line for the first refusal of each kind, until the next.
+
+use super::HEAP;
+use crate::message::Message;
+use crate::snapshot::REASON_NAMES;
+use page_backend::{PageBackend, Reason, Step};
+
+/// Writes a line for each fallback since the last call. The thread is inside, and holds no lock.
+pub(super) fn tell() {
+    let backend = HEAP.pages.backend();
+    // Bounded, in case other threads fall back faster than this one writes.
+    for _ in 0..4 {
+        let Some((tier, error)) = backend.take_new_fallback() else { return };
+        let step = match error.step {
+            Step::Check => "before asking the kernel",
+            Step::Map => "when mapping",
+            Step::Populate => "when taking pages",
+            Step::Lock => "when locking",
+            Step::Purge | Step::Unmap => "when giving back",
+            Step::Remap => "when growing",
+        };
+        let reason = REASON_NAMES.get(error.reason as usize).copied().unwrap_or("unknown");
+        let mut line = Message::new()
+            .str("no memory from ")
+            .str(backend.name(tier))
+            .str(": ")
+            .str(reason)
+            .str(" ")
+            .str(step);
+        if let Some(errno) = error.errno {
+            line = line.str(" (errno ").dec(errno.0.unsigned_abs().into()).str(")");
+        }
+        line.str(what_helps(error.reason)).str("; going on with the next kind of pages").send();
+    }
+}
+
+/// The first thing to look at.
+fn what_helps(reason: Reason) -> &'static str {
+    match reason {
+        Reason::PoolEmpty => "; raise vm.nr_hugepages",
+        Reason::CgroupLimit => "; raise the control group's hugetlb limit",
+        Reason::Rlimit => "; raise RLIMIT_MEMLOCK (LimitMEMLOCK= in a unit)",
+        Reason::Permission => "; a capability is missing (CAP_IPC_LOCK)",
+        _ => "",
+    }
+}
