@@ -15,7 +15,7 @@ use core::ptr::NonNull;
 use core::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
 /// The most links that a [`SystemConfig`] can have.
-pub const MAX_LINKS: usize = 5;
+pub const MAX_LINKS: usize = 7;
 
 /// What a link maps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -13,7 +13,7 @@ use super::value::{self, ValueError};
 use crate::message::Sink;
 
 /// Most links of a chain.
-pub const MAX_LINKS: usize = 4;
+pub const MAX_LINKS: usize = 6;
 
 /// A kind of pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -101,7 +101,7 @@ impl Chain {
             let link = Link::parse(text).map_err(|e| ValueError { offset: offset + e.offset, ..e })?;
             chain = match chain.with(link) {
                 Some(longer) => longer,
-                None => return Err(ValueError { offset, expected: "at most 4 links", nearest: None }),
+                None => return Err(ValueError { offset, expected: "at most 6 links", nearest: None }),
             };
             offset += text.len() + 1;
         }

@@ -109,7 +109,7 @@ fn bad_chains_name_the_link() {
     assert!(one_problem("backend:huge=0>4k").starts_with("column 14: "));
     assert!(one_problem("backend:").starts_with("column 9: "));
     assert!(one_problem("backend:huge>").starts_with("column 14: "));
-    assert!(one_problem("backend:huge>thp>huge>thp>huge").contains("at most 4 links"));
+    assert!(one_problem("backend:huge>thp>huge>thp>huge>thp>huge").contains("at most 6 links"));
 }
 
 #[test]
