@@ -127,11 +127,6 @@ impl Bins {
     }
 }
 
-/// Slots that an array of `room` words has between its guards.
-pub(crate) const fn slots_in(room: usize) -> usize {
-    room - 2
-}
-
 /// Puts the guards around an array of `room` words, and returns the cursor of the empty bin.
 ///
 /// # Safety

@@ -143,10 +143,10 @@ pub(crate) fn alloc_large<B: PageBackend>(engine: &Engine<B>, size: usize, align
 /// What a call gets that interrupted the slow path of its own thread: an object if no lock is in the way, else a mapping.
 #[cold]
 fn alloc_nested<B: PageBackend>(engine: &Engine<B>, size: usize, align: usize) -> *mut u8 {
-    if let Some(class) = CLASSES.class_of_aligned(size, align) {
-        if let Some(object) = engine.try_take_one(class) {
-            return object.as_ptr();
-        }
+    if let Some(class) = CLASSES.class_of_aligned(size, align)
+        && let Some(object) = engine.try_take_one(class)
+    {
+        return object.as_ptr();
     }
     side::alloc(size, align)
 }

@@ -32,8 +32,8 @@ macro_rules! pools {
         /// The array came from `alloc` with the same level and no cursor points into it any more.
         pub(super) unsafe fn free(array: *mut Slot, level: usize) {
             let Some(array) = NonNull::new(array) else { return };
-            // SAFETY: handed on to the caller.
             match level {
+                // SAFETY: handed on to the caller.
                 $($level => unsafe { $name.free(array.cast()) },)*
                 _ => debug_assert!(false, "level 0 has no array"),
             }

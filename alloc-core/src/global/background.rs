@@ -34,7 +34,7 @@ fn spawn() -> bool {
     let mut attributes = MaybeUninit::<libc::pthread_attr_t>::uninit();
     let mut all = MaybeUninit::<libc::sigset_t>::uninit();
     let mut before = MaybeUninit::<libc::sigset_t>::uninit();
-    let mut thread: libc::pthread_t = 0;
+    let mut thread = MaybeUninit::<libc::pthread_t>::uninit();
     // SAFETY: each object is initialised by its own call before it is used; the helper is detached and touches nothing of this
     // frame. Signals are blocked for it, since the program's handlers do not expect a thread of ours.
     unsafe {
@@ -45,7 +45,8 @@ fn spawn() -> bool {
         libc::pthread_attr_setstacksize(attributes.as_mut_ptr(), STACK);
         libc::sigfillset(all.as_mut_ptr());
         libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), before.as_mut_ptr());
-        let made = libc::pthread_create(&mut thread, attributes.as_ptr(), run, core::ptr::null_mut()) == 0;
+        let made =
+            libc::pthread_create(thread.as_mut_ptr(), attributes.as_ptr(), run, core::ptr::null_mut()) == 0;
         libc::pthread_sigmask(libc::SIG_SETMASK, before.as_ptr(), core::ptr::null_mut());
         libc::pthread_attr_destroy(attributes.as_mut_ptr());
         made

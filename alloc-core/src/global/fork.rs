@@ -79,14 +79,20 @@ pub(super) extern "C" fn in_parent() {
 pub(super) extern "C" fn in_child() {
     // SAFETY: libc calls this after `prepare`, and the child has no other thread.
     unsafe {
-        HEAP.pages.backend().after_fork_in_child();
-        super::release::after_fork_in_child();
-        super::background::after_fork_in_child();
+        leave_parents_ways();
+        super::raw_fork::told();
         let Some(inside) = unlock() else { return };
         registry::keep_own_alone(inside.cache_ptr(), |cache| bury(cache));
         registry::unlock_after_fork();
         drop(inside);
     }
+}
+
+/// What every child does, however it was made: no huge or locked pages, and no helper thread yet.
+pub(super) fn leave_parents_ways() {
+    HEAP.pages.backend().after_fork_in_child();
+    super::release::after_fork_in_child();
+    super::background::after_fork_in_child();
 }
 
 /// Empties the cache of a thread that is not in the child.

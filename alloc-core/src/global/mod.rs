@@ -10,6 +10,7 @@ mod fallback;
 mod fork;
 pub mod hooks;
 mod inspect;
+mod raw_fork;
 mod realloc;
 pub mod release;
 pub mod start;
@@ -71,6 +72,9 @@ fn alloc_in_class(class: u8) -> *mut u8 {
         return object.as_ptr();
     }
     start::ensure();
+    if raw_fork::noticed() {
+        fork::leave_parents_ways();
+    }
     let first = tls::slot() == sentinel_empty();
     let object = front::alloc_class(&HEAP, class);
     if first {
@@ -94,6 +98,9 @@ pub fn alloc_aligned(align: usize, size: usize) -> *mut u8 {
 
 fn alloc_large(size: usize, align: usize) -> Option<Block> {
     start::ensure();
+    if raw_fork::noticed() {
+        fork::leave_parents_ways();
+    }
     let block = front::alloc_large(&HEAP, size, align);
     release::on_slow_path();
     block

@@ -86,4 +86,7 @@ fn apply(settings: &Settings) {
     if !settings.has_plain_backend() {
         settings.with_system_config(|config| HEAP.pages.backend().configure(config));
     }
+    if !settings.has_plain_backend() || settings.background_thread {
+        super::raw_fork::watch();
+    }
 }
