@@ -1,0 +1,2 @@
+//! `stratalloc`: looks at the heap of a live process from outside.
+fn main() {}
