@@ -8,7 +8,7 @@
 use page_backend::Reason;
 
 /// Most tiers of a composed backend that a snapshot can name.
-pub const MAX_TIERS: usize = 8;
+pub const MAX_TIERS: usize = 16;
 
 /// Most size classes, counting class 0 ("no class").
 pub const MAX_CLASSES: usize = 128;

@@ -30,8 +30,11 @@ pub const NOTE_TYPE: u32 = 1;
 /// the page in bytes (u32).
 pub const NOTE_SIZE: usize = 16;
 
-/// Nanoseconds between two publications by [`tick`].
+/// Least nanoseconds between two publications by [`tick`].
 pub const INTERVAL_NS: u64 = 100_000_000;
+
+/// Publishing may take one part in so many of a thread's time.
+const SHARE: u64 = 500;
 
 /// The head of the page; a reader checks it before it believes the rest.
 #[derive(Debug)]
@@ -88,6 +91,9 @@ static PAGE: StatsPage = StatsPage {
     version: UnsafeCell::new(Name { bytes: [0; 24] }),
     snapshot: UnsafeCell::new(Snapshot::EMPTY),
 };
+
+/// CLOCK_MONOTONIC of the next publication by [`tick`], in nanoseconds.
+static DUE: AtomicU64 = AtomicU64::new(0);
 
 /// Called with each snapshot that [`tick`] publishes; null for nobody.
 static OBSERVER: AtomicPtr<()> = AtomicPtr::new(core::ptr::null_mut());
@@ -160,14 +166,22 @@ pub fn publish(fill: impl FnOnce(&mut Snapshot)) -> bool {
     publish_then(fill, |_, _| ()).is_some()
 }
 
-/// Publishes if the last publication is older than [`INTERVAL_NS`], and shows the snapshot to the observer.
+/// Publishes if it is time again, and shows the snapshot to the observer.
 ///
-/// `now` is CLOCK_MONOTONIC in nanoseconds. Made for slow paths: one load when it is too early. The caller
-/// holds no lock, because the observer may write a file.
+/// `now` is CLOCK_MONOTONIC in nanoseconds. Made for slow paths: one load when it is too early. The first call
+/// only starts the clock, so that short-lived processes pay nothing. The caller holds no lock, because `fill`
+/// takes some and the observer may write a file.
 #[inline]
 pub fn tick(now: u64, fill: impl FnOnce(&mut Snapshot)) {
-    if now.wrapping_sub(PAGE.header.published.load(Ordering::Relaxed)) >= INTERVAL_NS {
-        publish_then(fill, observe);
+    let due = DUE.load(Ordering::Relaxed);
+    if now >= due {
+        DUE.store(now.saturating_add(INTERVAL_NS), Ordering::Relaxed);
+        if due != 0 {
+            publish_then(fill, observe);
+            let cost = sys::clock_monotonic().saturating_sub(now);
+            let pause = cost.saturating_mul(SHARE).clamp(INTERVAL_NS, 10_000_000_000);
+            DUE.store(now.saturating_add(pause), Ordering::Relaxed);
+        }
     }
 }
 
@@ -221,9 +235,9 @@ mod tests {
             assert!(now > 0);
             SHOWN.store(s.hard_limit, Ordering::Relaxed);
         });
-        let published = PAGE.header.published.load(Ordering::Relaxed);
-        tick(published + INTERVAL_NS - 1, |_| unreachable!("too early"));
-        tick(published + INTERVAL_NS, |s| s.hard_limit = 9);
+        tick(1000, |_| unreachable!("the first call starts the clock"));
+        tick(1000 + INTERVAL_NS - 1, |_| unreachable!("too early"));
+        tick(1000 + INTERVAL_NS, |s| s.hard_limit = 9);
         assert_eq!(SHOWN.load(Ordering::Relaxed), 9);
     }
 

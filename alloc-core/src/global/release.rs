@@ -78,6 +78,7 @@ pub(super) fn tick() {
     super::fallback::tell();
     TICKING.store(false, Ordering::Release);
     drop(inside);
+    crate::stats_page::tick(now, super::snapshot);
     let call = ON_TICK.load(Ordering::Acquire);
     if !call.is_null() {
         // SAFETY: the word was stored from an `OnTick`.

@@ -25,6 +25,8 @@ impl Settings {
         let fallback = match self.fallback {
             Fallback::Warn => FallbackPolicy::Warn,
             Fallback::Silent => FallbackPolicy::Silent,
+            // A chain's own links are no fallback: they are what was asked for.
+            Fallback::Never if count > 1 => FallbackPolicy::Warn,
             Fallback::Never => FallbackPolicy::Never,
         };
         let links = links.get(..count).unwrap_or(&[]);
