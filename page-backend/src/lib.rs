@@ -7,12 +7,15 @@
 #[cfg(test)]
 extern crate std;
 
-mod any;
 pub mod backend;
+mod bitmap;
 mod capped;
 mod chain;
 mod counters;
 mod error;
+mod fault;
+mod fixed;
+mod forward;
 mod hugetlb;
 mod locked;
 mod mmap;
@@ -26,6 +29,8 @@ mod thp;
 pub use backend::{Capabilities, MapError, Mapping, PageBackend, Reason, Step, Tier, Usage};
 pub use capped::Capped;
 pub use chain::Chain;
+pub use fault::{Call, FaultInjector};
+pub use fixed::FixedBuffer;
 pub use hugetlb::{HugeSize, HugeSource, Hugetlb, MountPath};
 pub use locked::{LockMode, LockTime, Locked};
 pub use mmap::Mmap;

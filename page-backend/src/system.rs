@@ -1,9 +1,9 @@
 //! The sources of a process-wide heap, chosen at run time.
 
-use crate::any::AnyPages;
 use crate::backend::{Capabilities, MapError, Mapping, PageBackend, Reason, Step, Tier, Usage};
 use crate::capped::Capped;
 use crate::counters::Fallbacks;
+use crate::forward::AnyPages;
 use crate::hugetlb::{HugeSize, HugeSource, Hugetlb};
 use crate::locked::{LockMode, LockTime, Locked};
 use crate::mmap::Mmap;
