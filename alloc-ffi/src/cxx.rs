@@ -1,0 +1,290 @@
+//! C++'s operators new and delete, in all their forms.
+//!
+//! A form of `operator new` is, as `malloc`, its own fast path. When that misses it jumps to a naked function
+//! which tries in earnest, and if there is no memory jumps on to the same operator of the C++ runtime: that one
+//! runs the new handler, throws, or returns null as the standard says. At that moment no frame of ours
+//! is on the stack, so nothing of Rust is ever unwound, and no lock is held.
+//!
+//! Sizes and alignments that a program states in `operator delete` are not trusted: programs that state them
+//! wrongly have run well on other allocators.
+
+use crate::malloc::release;
+use crate::symbols::{self, Scope};
+use alloc_core::global;
+use alloc_core::message::Message;
+use core::ffi::{CStr, c_void};
+use core::ptr;
+
+/// The C++ runtimes that define the operators.
+const RUNTIMES: Scope = Scope::Sonames(&[b"libstdc++.so.", b"libc++abi.so.", b"libc++.so."]);
+
+/// The forms of `operator new`; the bits say which parameters a form has.
+const NOTHROW: usize = 1;
+const ALIGNED: usize = 2;
+const ARRAY: usize = 4;
+
+/// The linker names of the forms, by their bits.
+const NAMES: [&CStr; 8] = [
+    c"_Znwm",
+    c"_ZnwmRKSt9nothrow_t",
+    c"_ZnwmSt11align_val_t",
+    c"_ZnwmSt11align_val_tRKSt9nothrow_t",
+    c"_Znam",
+    c"_ZnamRKSt9nothrow_t",
+    c"_ZnamSt11align_val_t",
+    c"_ZnamSt11align_val_tRKSt9nothrow_t",
+];
+
+/// A block, or else what to jump to.
+#[repr(C)]
+struct Attempt {
+    block: *mut u8,
+    next: *const c_void,
+}
+
+/// Tries to allocate; if there is no memory finds the C++ runtime's operator of the same form.
+///
+/// `align` is the second argument of the operator, whatever that is in this form.
+extern "C" fn attempt(size: usize, align: usize, form: usize) -> Attempt {
+    // SAFETY: any size may be asked for, and the alignment is checked to be a power of two. For another one there
+    // is no block: the runtime's operator throws then.
+    let block = unsafe {
+        if form & ALIGNED == 0 {
+            global::alloc_slow(size)
+        } else if align.is_power_of_two() {
+            global::alloc_aligned(align, size)
+        } else {
+            ptr::null_mut()
+        }
+    };
+    if !block.is_null() {
+        return Attempt { block, next: ptr::null() };
+    }
+    let mut next = symbols::find(NAMES[form & 7], RUNTIMES);
+    if next.is_null() {
+        let end: extern "C" fn(usize) -> *mut u8 = if form & NOTHROW == 0 { no_runtime } else { no_block };
+        next = end as *const c_void;
+    }
+    Attempt { block, next }
+}
+
+/// The end of a throwing form in a process without a C++ runtime that could throw.
+extern "C" fn no_runtime(size: usize) -> *mut u8 {
+    Message::new()
+        .str("operator new: no memory for ")
+        .dec(size as u64)
+        .str(" bytes, and no C++ runtime to throw bad_alloc: aborting")
+        .send();
+    // SAFETY: abort has no preconditions.
+    unsafe { libc::abort() }
+}
+
+/// The end of a nothrow form in a process without a C++ runtime, hence without a new handler.
+extern "C" fn no_block(_size: usize) -> *mut u8 {
+    ptr::null_mut()
+}
+
+/// Defines the naked half of a form: tries, and returns or jumps on with all arguments as they came. Arguments
+/// that a form has not are never looked at.
+macro_rules! naked_half {
+    ($(#[$attribute:meta])* $visibility:vis $name:ident, $form:expr) => {
+        $(#[$attribute])*
+        ///
+        /// # Safety
+        /// As in C++.
+        #[unsafe(naked)]
+        $visibility unsafe extern "C" fn $name(size: usize, second: usize, third: usize) -> *mut u8 {
+            #[cfg(target_arch = "x86_64")]
+            core::arch::naked_asm!(
+                ".cfi_startproc",
+                "push rdi",
+                ".cfi_adjust_cfa_offset 8",
+                "push rsi",
+                ".cfi_adjust_cfa_offset 8",
+                "push rdx",
+                ".cfi_adjust_cfa_offset 8",
+                "mov edx, {form}",
+                "call {attempt}",
+                "mov r11, rdx",
+                "pop rdx",
+                ".cfi_adjust_cfa_offset -8",
+                "pop rsi",
+                ".cfi_adjust_cfa_offset -8",
+                "pop rdi",
+                ".cfi_adjust_cfa_offset -8",
+                "test rax, rax",
+                "jz 2f",
+                "ret",
+                "2: jmp r11",
+                ".cfi_endproc",
+                form = const $form,
+                attempt = sym attempt,
+            );
+            #[cfg(target_arch = "aarch64")]
+            core::arch::naked_asm!(
+                ".cfi_startproc",
+                "stp x29, x30, [sp, #-48]!",
+                ".cfi_def_cfa_offset 48",
+                ".cfi_offset x29, -48",
+                ".cfi_offset x30, -40",
+                "stp x0, x1, [sp, #16]",
+                "str x2, [sp, #32]",
+                "mov w2, #{form}",
+                "bl {attempt}",
+                "cbz x0, 2f",
+                "ldp x29, x30, [sp], #48",
+                "ret",
+                "2: mov x16, x1",
+                "ldp x0, x1, [sp, #16]",
+                "ldr x2, [sp, #32]",
+                "ldp x29, x30, [sp], #48",
+                ".cfi_def_cfa_offset 0",
+                ".cfi_restore x29",
+                ".cfi_restore x30",
+                "br x16",
+                ".cfi_endproc",
+                form = const $form,
+                attempt = sym attempt,
+            );
+        }
+    };
+}
+
+naked_half!(
+    /// Behind [`new`].
+    #[cold]
+    new_slow,
+    0
+);
+naked_half!(
+    /// Behind [`new_nothrow`].
+    #[cold]
+    new_nothrow_slow,
+    NOTHROW
+);
+naked_half!(
+    /// Behind [`new_array`].
+    #[cold]
+    new_array_slow,
+    ARRAY
+);
+naked_half!(
+    /// Behind [`new_array_nothrow`].
+    #[cold]
+    new_array_nothrow_slow,
+    ARRAY | NOTHROW
+);
+
+// The aligned forms have no fast path, so the naked half is all there is of them.
+naked_half!(
+    /// `operator new(size_t, align_val_t)`.
+    #[cfg_attr(all(preload, not(archive)), unsafe(export_name = "_ZnwmSt11align_val_t"))]
+    pub new_aligned,
+    ALIGNED
+);
+naked_half!(
+    /// `operator new(size_t, align_val_t, const nothrow_t &)`.
+    #[cfg_attr(all(preload, not(archive)), unsafe(export_name = "_ZnwmSt11align_val_tRKSt9nothrow_t"))]
+    pub new_aligned_nothrow,
+    ALIGNED | NOTHROW
+);
+naked_half!(
+    /// `operator new[](size_t, align_val_t)`.
+    #[cfg_attr(all(preload, not(archive)), unsafe(export_name = "_ZnamSt11align_val_t"))]
+    pub new_array_aligned,
+    ARRAY | ALIGNED
+);
+naked_half!(
+    /// `operator new[](size_t, align_val_t, const nothrow_t &)`.
+    #[cfg_attr(all(preload, not(archive)), unsafe(export_name = "_ZnamSt11align_val_tRKSt9nothrow_t"))]
+    pub new_array_aligned_nothrow,
+    ARRAY | ALIGNED | NOTHROW
+);
+
+/// The tag of a form that has one, or zero, which nobody looks at.
+macro_rules! first_or_zero {
+    () => {
+        0
+    };
+    ($tag:ident) => {
+        $tag
+    };
+}
+
+/// Defines a form of `operator new` with a fast path. The call of the naked half is in tail position, and an
+/// optimised build makes a jump of it; a test looks at the stack from within a new handler.
+macro_rules! operator_new {
+    ($(#[$doc:meta])* $name:ident, $export:literal, $slow:ident $(, $tag:ident)?) => {
+        $(#[$doc])*
+        ///
+        /// # Safety
+        /// As in C++.
+        #[cfg_attr(all(preload, not(archive)), unsafe(export_name = $export))]
+        pub unsafe extern "C" fn $name(size: usize $(, $tag: usize)?) -> *mut u8 {
+            // SAFETY: any size may be asked for, and the naked half gets what we got.
+            unsafe {
+                let block = global::alloc_fast(size);
+                if block.is_null() { $slow(size, first_or_zero!($($tag)?), 0) } else { block }
+            }
+        }
+    };
+}
+
+operator_new!(
+    /// `operator new(size_t)`.
+    new, "_Znwm", new_slow
+);
+operator_new!(
+    /// `operator new(size_t, const nothrow_t &)`.
+    new_nothrow, "_ZnwmRKSt9nothrow_t", new_nothrow_slow, tag
+);
+operator_new!(
+    /// `operator new[](size_t)`.
+    new_array, "_Znam", new_array_slow
+);
+operator_new!(
+    /// `operator new[](size_t, const nothrow_t &)`.
+    new_array_nothrow, "_ZnamRKSt9nothrow_t", new_array_nothrow_slow, tag
+);
+
+/// Defines a form of `operator delete`; arguments behind the block are in registers that nobody reads.
+macro_rules! operator_delete {
+    ($($(#[$doc:meta])* $name:ident, $export:literal;)*) => {$(
+        $(#[$doc])*
+        ///
+        /// # Safety
+        /// As for `free`.
+        #[cfg_attr(all(preload, not(archive)), unsafe(export_name = $export))]
+        pub unsafe extern "C" fn $name(ptr: *mut c_void) {
+            // SAFETY: the caller's contract.
+            unsafe { release(ptr) }
+        }
+    )*};
+}
+
+operator_delete! {
+    /// `operator delete(void *)`.
+    delete, "_ZdlPv";
+    /// `operator delete[](void *)`.
+    delete_array, "_ZdaPv";
+    /// `operator delete(void *, size_t)`.
+    delete_sized, "_ZdlPvm";
+    /// `operator delete[](void *, size_t)`.
+    delete_array_sized, "_ZdaPvm";
+    /// `operator delete(void *, const nothrow_t &)`.
+    delete_nothrow, "_ZdlPvRKSt9nothrow_t";
+    /// `operator delete[](void *, const nothrow_t &)`.
+    delete_array_nothrow, "_ZdaPvRKSt9nothrow_t";
+    /// `operator delete(void *, align_val_t)`.
+    delete_aligned, "_ZdlPvSt11align_val_t";
+    /// `operator delete[](void *, align_val_t)`.
+    delete_array_aligned, "_ZdaPvSt11align_val_t";
+    /// `operator delete(void *, size_t, align_val_t)`.
+    delete_sized_aligned, "_ZdlPvmSt11align_val_t";
+    /// `operator delete[](void *, size_t, align_val_t)`.
+    delete_array_sized_aligned, "_ZdaPvmSt11align_val_t";
+    /// `operator delete(void *, align_val_t, const nothrow_t &)`.
+    delete_aligned_nothrow, "_ZdlPvSt11align_val_tRKSt9nothrow_t";
+    /// `operator delete[](void *, align_val_t, const nothrow_t &)`.
+    delete_array_aligned_nothrow, "_ZdaPvSt11align_val_tRKSt9nothrow_t";
+}

@@ -1,0 +1,108 @@
+//! Blocks that come to us and are not ours.
+//!
+//! They exist in sound programs: a module opened with `RTLD_DEEPBIND`, or one that bound libc's malloc before us,
+//! passes its blocks to code that calls our `free`. The page map alone says what is ours. Of the rest we
+//! know one thing for certain: the program break moves for libc's malloc alone, so a block between the break as we found it
+//! and as it is now is libc's, and libc's own function gets it. Anything else is left
+//! as it is, unread, and reported once.
+
+use crate::symbols::{self, Scope};
+use crate::{errno, malloc};
+use alloc_core::message::Message;
+use core::ffi::{CStr, c_void};
+use core::mem::transmute;
+use core::ptr;
+use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use page_backend::sys;
+
+const LIBC: Scope = Scope::Sonames(&[b"libc.so."]);
+
+/// Where the program break was when the library was loaded; 0 before.
+static FIRST_BREAK: AtomicUsize = AtomicUsize::new(0);
+
+/// Notes the program break; called once, by the constructor.
+pub(crate) fn note_break() {
+    FIRST_BREAK.store(program_break(), Ordering::Relaxed);
+}
+
+fn program_break() -> usize {
+    // SAFETY: brk with an address that cannot be one changes nothing and answers where the break is.
+    unsafe { sys::syscall(libc::SYS_brk as usize, [0; 6]) }.unwrap_or(0)
+}
+
+/// Whether the block lies in the part of the heap segment that grew under libc's hands.
+fn is_libcs(ptr: *const c_void) -> bool {
+    let first = FIRST_BREAK.load(Ordering::Relaxed);
+    first != 0 && ptr.addr() >= first && ptr.addr() < program_break()
+}
+
+fn libcs(name: &CStr) -> *const c_void {
+    symbols::find(name, LIBC)
+}
+
+/// Frees a block of libc's; leaves any other.
+///
+/// # Safety
+/// As for [`malloc::free`]; the block is not ours.
+#[cold]
+pub(crate) unsafe fn free(ptr: *mut c_void) {
+    let theirs = if is_libcs(ptr) { libcs(c"free") } else { ptr::null() };
+    if theirs.is_null() {
+        report("free", ptr, "the block is left alone");
+        return;
+    }
+    // SAFETY: the address is libc's `free`, and the block is libc's.
+    unsafe { transmute::<*const c_void, unsafe extern "C" fn(*mut c_void)>(theirs)(ptr) }
+}
+
+/// Moves a block of libc's to one of ours; refuses any other, whose size nobody knows.
+///
+/// # Safety
+/// As for [`malloc::realloc`]; the block is not ours, and `size` is not 0.
+#[cold]
+pub(crate) unsafe fn realloc(ptr: *mut c_void, size: usize) -> *mut c_void {
+    // SAFETY: the caller's contract.
+    let old = unsafe { usable_size(ptr) };
+    if old == 0 {
+        report("realloc", ptr, "answered with ENOMEM");
+        return errno::fail(libc::ENOMEM);
+    }
+    let block = malloc::allocate(size);
+    if !block.is_null() {
+        // SAFETY: both blocks hold that many bytes and are different; the caller gives the old one up.
+        unsafe {
+            ptr::copy_nonoverlapping(ptr.cast::<u8>(), block.cast::<u8>(), old.min(size));
+            free(ptr);
+        }
+    }
+    block
+}
+
+/// Asks libc for the size of its block; 0 for any other.
+///
+/// # Safety
+/// As for [`malloc::malloc_usable_size`]; the block is not ours.
+#[cold]
+pub(crate) unsafe fn usable_size(ptr: *mut c_void) -> usize {
+    let theirs = if is_libcs(ptr) { libcs(c"malloc_usable_size") } else { ptr::null() };
+    if theirs.is_null() {
+        return 0;
+    }
+    // SAFETY: the address is libc's `malloc_usable_size`, and the block is libc's.
+    unsafe { transmute::<*const c_void, unsafe extern "C" fn(*mut c_void) -> usize>(theirs)(ptr) }
+}
+
+/// Says so once a process; every call after that is silent.
+fn report(function: &str, ptr: *const c_void, outcome: &str) {
+    static REPORTED: AtomicBool = AtomicBool::new(false);
+    if !REPORTED.swap(true, Ordering::Relaxed) {
+        Message::new()
+            .str(function)
+            .str(" of ")
+            .ptr(ptr)
+            .str(", which this allocator did not make: ")
+            .str(outcome)
+            .str(" (said once)")
+            .send();
+    }
+}

@@ -1,0 +1,195 @@
+//! The questions that glibc's `malloc.h` lets a program ask, and its options.
+//!
+//! Numbers come from the heap's own snapshot; glibc's heap, which is not in use, is never asked.
+
+use crate::output::{Line, to_stream};
+use alloc_core::global;
+use alloc_core::snapshot::Snapshot;
+use core::ffi::{c_int, c_void};
+
+/// `struct mallinfo`: as [`Mallinfo2`], with what does not fit an `int` cut to the greatest one.
+#[derive(Clone, Copy, Debug, Default)]
+#[repr(C)]
+#[expect(missing_docs, reason = "the fields are those of Mallinfo2")]
+pub struct Mallinfo {
+    pub arena: c_int,
+    pub ordblks: c_int,
+    pub smblks: c_int,
+    pub hblks: c_int,
+    pub hblkhd: c_int,
+    pub usmblks: c_int,
+    pub fsmblks: c_int,
+    pub uordblks: c_int,
+    pub fordblks: c_int,
+    pub keepcost: c_int,
+}
+
+/// `struct mallinfo2`.
+///
+/// All blocks are counted in `uordblks`, whatever their size, and none as mapped apart (`hblks`, `hblkhd`), so
+/// that the sums that monitoring programs make come out right.
+#[derive(Clone, Copy, Debug, Default)]
+#[repr(C)]
+pub struct Mallinfo2 {
+    /// Bytes taken from the system and not given back.
+    pub arena: usize,
+    /// Free objects, whether in spans or in caches.
+    pub ordblks: usize,
+    /// Objects in thread caches.
+    pub smblks: usize,
+    /// Always 0.
+    pub hblks: usize,
+    /// Always 0.
+    pub hblkhd: usize,
+    /// Always 0, as in glibc.
+    pub usmblks: usize,
+    /// Bytes in thread caches.
+    pub fsmblks: usize,
+    /// Bytes that the program holds.
+    pub uordblks: usize,
+    /// Bytes that are free: `arena - uordblks`.
+    pub fordblks: usize,
+    /// Bytes that `malloc_trim` could give back at least.
+    pub keepcost: usize,
+}
+
+/// What the heap holds, in `int`s.
+#[cfg_attr(preload, unsafe(no_mangle))]
+pub extern "C" fn mallinfo() -> Mallinfo {
+    mallinfo_now()
+}
+
+/// What the heap holds.
+#[cfg_attr(preload, unsafe(no_mangle))]
+pub extern "C" fn mallinfo2() -> Mallinfo2 {
+    mallinfo2_now()
+}
+
+pub(crate) fn mallinfo_now() -> Mallinfo {
+    let wide = mallinfo2_now();
+    let cut = |value: usize| c_int::try_from(value).unwrap_or(c_int::MAX);
+    Mallinfo {
+        arena: cut(wide.arena),
+        ordblks: cut(wide.ordblks),
+        smblks: cut(wide.smblks),
+        hblks: cut(wide.hblks),
+        hblkhd: cut(wide.hblkhd),
+        usmblks: cut(wide.usmblks),
+        fsmblks: cut(wide.fsmblks),
+        uordblks: cut(wide.uordblks),
+        fordblks: cut(wide.fordblks),
+        keepcost: cut(wide.keepcost),
+    }
+}
+
+fn mallinfo2_now() -> Mallinfo2 {
+    let mut snapshot = Snapshot::EMPTY;
+    global::snapshot(&mut snapshot);
+    let allocated = snapshot.allocated_bytes() as usize;
+    let arena = (snapshot.committed_bytes() as usize).max(allocated);
+    let cached = snapshot.classes().fold(0, |sum, (_, class)| sum + class.in_thread_caches as usize);
+    let free = snapshot.classes().fold(cached, |sum, (_, class)| {
+        sum + class.in_transfer_cache as usize + class.free_in_spans as usize
+    });
+    Mallinfo2 {
+        arena,
+        ordblks: free,
+        smblks: cached,
+        hblks: 0,
+        hblkhd: 0,
+        usmblks: 0,
+        fsmblks: snapshot.thread_cache_bytes() as usize,
+        uordblks: allocated,
+        fordblks: arena - allocated,
+        keepcost: snapshot.free_page_bytes() as usize,
+    }
+}
+
+/// Gives free memory back to the system, all of it: `pad` is not used. Returns 1 if any went back, else 0.
+#[cfg_attr(preload, unsafe(no_mangle))]
+pub extern "C" fn malloc_trim(_pad: usize) -> c_int {
+    c_int::from(global::trim())
+}
+
+const M_MMAP_THRESHOLD: c_int = -3;
+const M_MXFAST: c_int = 1;
+/// The greatest `M_MMAP_THRESHOLD` that glibc accepts: half of its arenas' size.
+const MAX_MMAP_THRESHOLD: c_int = 32 << 20;
+/// The greatest `M_MXFAST` that glibc accepts.
+const MAX_MXFAST: c_int = 160;
+
+/// Accepts glibc's options, which tune an allocator that this one has no use for, and changes nothing.
+///
+/// Returns what glibc would: 0 for a value out of range, else 1, also for an unknown option.
+#[cfg_attr(preload, unsafe(no_mangle))]
+pub extern "C" fn mallopt(parameter: c_int, value: c_int) -> c_int {
+    set_option(parameter, value)
+}
+
+pub(crate) fn set_option(parameter: c_int, value: c_int) -> c_int {
+    let accepted = match parameter {
+        M_MMAP_THRESHOLD => (0..=MAX_MMAP_THRESHOLD).contains(&value),
+        M_MXFAST => (0..=MAX_MXFAST).contains(&value),
+        _ => true,
+    };
+    c_int::from(accepted)
+}
+
+/// Writes the heap's state to a stream in glibc's XML format, version 1.
+///
+/// Returns 0; `EINVAL` when `options` is not 0.
+///
+/// # Safety
+/// `stream` is an open `FILE` for writing.
+#[cfg_attr(preload, unsafe(no_mangle))]
+pub unsafe extern "C" fn malloc_info(options: c_int, stream: *mut c_void) -> c_int {
+    if options != 0 {
+        return libc::EINVAL;
+    }
+    let mut s = Snapshot::EMPTY;
+    global::snapshot(&mut s);
+    // SAFETY: the caller's contract.
+    let put = |line: Line| unsafe { to_stream(stream.cast(), line.as_bytes()) };
+    put(Line::new().str("<malloc version=\"1\">\n<heap nr=\"0\">\n<sizes>\n"));
+    let mut from = 1;
+    for (_, class) in s.classes() {
+        let count = class.objects() - class.live;
+        if count > 0 {
+            let line = Line::new().str("  <size from=\"").dec(from).str("\" to=\"").dec(class.size);
+            let line = line.str("\" total=\"").dec(count * class.size);
+            put(line.str("\" count=\"").dec(count).str("\"/>\n"));
+        }
+        from = class.size + 1;
+    }
+    put(Line::new().str("</sizes>\n"));
+    totals(&s, &put);
+    put(Line::new().str("</heap>\n"));
+    totals(&s, &put);
+    put(Line::new().str("</malloc>\n"));
+    0
+}
+
+/// The elements that a heap and the whole document have in common.
+fn totals(s: &Snapshot, put: &impl Fn(Line)) {
+    let info = mallinfo2_now();
+    let total = |kind: &str, count: usize, size: usize| {
+        let line = Line::new().str("<total type=\"").str(kind).str("\" count=\"").dec(count as u64);
+        put(line.str("\" size=\"").dec(size as u64).str("\"/>\n"));
+    };
+    let memory = |element: &str, kind: &str, size: u64| {
+        let line = Line::new().str("<").str(element).str(" type=\"").str(kind);
+        put(line.str("\" size=\"").dec(size).str("\"/>\n"));
+    };
+    total("fast", info.smblks, info.fsmblks);
+    total("rest", info.ordblks - info.smblks, info.fordblks.saturating_sub(info.fsmblks));
+    memory("system", "current", info.arena as u64);
+    memory("system", "max", s.heap_bytes().max(info.arena as u64));
+    memory("aspace", "total", s.heap_bytes());
+    memory("aspace", "mprotect", s.heap_bytes());
+}
+
+/// Writes the heap's state to standard error.
+#[cfg_attr(preload, unsafe(no_mangle))]
+pub extern "C" fn malloc_stats() {
+    crate::output::stats_to_stderr();
+}
