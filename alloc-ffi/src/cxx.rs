@@ -46,16 +46,13 @@ struct Attempt {
 ///
 /// `align` is the second argument of the operator, whatever that is in this form.
 extern "C" fn attempt(size: usize, align: usize, form: usize) -> Attempt {
-    // SAFETY: any size may be asked for, and the alignment is checked to be a power of two. For another one there
-    // is no block: the runtime's operator throws then.
-    let block = unsafe {
-        if form & ALIGNED == 0 {
-            global::alloc_slow(size)
-        } else if align.is_power_of_two() {
-            global::alloc_aligned(align, size)
-        } else {
-            ptr::null_mut()
-        }
+    let block = if form & ALIGNED == 0 {
+        global::alloc_slow(size)
+    } else if align.is_power_of_two() {
+        global::alloc_aligned(align, size)
+    } else {
+        // The runtime's operator knows what to do.
+        ptr::null_mut()
     };
     if !block.is_null() {
         return Attempt { block, next: ptr::null() };
@@ -221,11 +218,12 @@ macro_rules! operator_new {
         /// As in C++.
         #[cfg_attr(all(preload, not(archive)), unsafe(export_name = $export))]
         pub unsafe extern "C" fn $name(size: usize $(, $tag: usize)?) -> *mut u8 {
-            // SAFETY: any size may be asked for, and the naked half gets what we got.
-            unsafe {
-                let block = global::alloc_fast(size);
-                if block.is_null() { $slow(size, first_or_zero!($($tag)?), 0) } else { block }
+            let block = global::alloc_fast(size);
+            if !block.is_null() {
+                return block;
             }
+            // SAFETY: the naked half gets what we got.
+            unsafe { $slow(size, first_or_zero!($($tag)?), 0) }
         }
     };
 }

@@ -3,16 +3,16 @@
 //! They exist in sound programs: a module opened with `RTLD_DEEPBIND`, or one that bound libc's malloc before us,
 //! passes its blocks to code that calls our `free`. The page map alone says what is ours. Of the rest we
 //! know one thing for certain: the program break moves for libc's malloc alone, so a block between the break as we found it
-//! and as it is now is libc's, and libc's own function gets it. Anything else is left
-//! as it is, unread, and reported once.
+//! and as it is now is libc's, and libc's own function gets it. Anything else the heap
+//! leaves as it is, unread, and reports as the setting `foreign` says.
 
 use crate::symbols::{self, Scope};
 use crate::{errno, malloc};
-use alloc_core::message::Message;
+use alloc_core::global;
 use core::ffi::{CStr, c_void};
 use core::mem::transmute;
 use core::ptr;
-use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicUsize, Ordering};
 use page_backend::sys;
 
 const LIBC: Scope = Scope::Sonames(&[b"libc.so."]);
@@ -47,12 +47,14 @@ fn libcs(name: &CStr) -> *const c_void {
 #[cold]
 pub(crate) unsafe fn free(ptr: *mut c_void) {
     let theirs = if is_libcs(ptr) { libcs(c"free") } else { ptr::null() };
-    if theirs.is_null() {
-        report("free", ptr, "the block is left alone");
-        return;
+    // SAFETY: the address is libc's `free`, and the block is libc's. The heap counts and reports what is not its own.
+    unsafe {
+        if theirs.is_null() {
+            global::free_slow(ptr.cast());
+        } else {
+            transmute::<*const c_void, unsafe extern "C" fn(*mut c_void)>(theirs)(ptr);
+        }
     }
-    // SAFETY: the address is libc's `free`, and the block is libc's.
-    unsafe { transmute::<*const c_void, unsafe extern "C" fn(*mut c_void)>(theirs)(ptr) }
 }
 
 /// Moves a block of libc's to one of ours; refuses any other, whose size nobody knows.
@@ -64,8 +66,8 @@ pub(crate) unsafe fn realloc(ptr: *mut c_void, size: usize) -> *mut c_void {
     // SAFETY: the caller's contract.
     let old = unsafe { usable_size(ptr) };
     if old == 0 {
-        report("realloc", ptr, "answered with ENOMEM");
-        return errno::fail(libc::ENOMEM);
+        // SAFETY: the heap does nothing to a block that is not its own but to count and report it.
+        return errno::or_enomem(unsafe { global::realloc(ptr.cast(), size) });
     }
     let block = malloc::allocate(size);
     if !block.is_null() {
@@ -90,19 +92,4 @@ pub(crate) unsafe fn usable_size(ptr: *mut c_void) -> usize {
     }
     // SAFETY: the address is libc's `malloc_usable_size`, and the block is libc's.
     unsafe { transmute::<*const c_void, unsafe extern "C" fn(*mut c_void) -> usize>(theirs)(ptr) }
-}
-
-/// Says so once a process; every call after that is silent.
-fn report(function: &str, ptr: *const c_void, outcome: &str) {
-    static REPORTED: AtomicBool = AtomicBool::new(false);
-    if !REPORTED.swap(true, Ordering::Relaxed) {
-        Message::new()
-            .str(function)
-            .str(" of ")
-            .ptr(ptr)
-            .str(", which this allocator did not make: ")
-            .str(outcome)
-            .str(" (said once)")
-            .send();
-    }
 }

@@ -23,8 +23,7 @@ pub unsafe extern "C" fn __libc_malloc(size: usize) -> *mut c_void {
 #[cfg_attr(preload, unsafe(no_mangle))]
 pub unsafe extern "C" fn __libc_calloc(count: usize, size: usize) -> *mut c_void {
     match count.checked_mul(size) {
-        // SAFETY: any size may be asked for.
-        Some(total) => errno::or_enomem(unsafe { alloc_core::global::alloc_zeroed(total) }),
+        Some(total) => errno::or_enomem(alloc_core::global::alloc_zeroed(total)),
         None => errno::fail(libc::ENOMEM),
     }
 }

@@ -9,8 +9,8 @@ use alloc_core::global;
 use core::ffi::{c_int, c_void};
 use core::ptr;
 
-/// Alignment that every block has, glibc's `MALLOC_ALIGNMENT`.
-const MALLOC_ALIGNMENT: usize = 16;
+/// Alignment that every block has, even the smallest.
+const LEAST_ALIGNMENT: usize = 8;
 
 /// Allocates `size` bytes; of size 0 a block of its own.
 ///
@@ -20,24 +20,21 @@ const MALLOC_ALIGNMENT: usize = 16;
 /// As in C: the block is used within its size until it is freed.
 #[cfg_attr(preload, unsafe(no_mangle))]
 pub unsafe extern "C" fn malloc(size: usize) -> *mut c_void {
-    // SAFETY: any size may be asked for.
-    let block = unsafe { global::alloc_fast(size) };
+    let block = global::alloc_fast(size);
     if block.is_null() { malloc_slow(size) } else { block.cast() }
 }
 
 #[cold]
 #[inline(never)]
 extern "C" fn malloc_slow(size: usize) -> *mut c_void {
-    // SAFETY: any size may be asked for.
-    or_enomem(unsafe { global::alloc_slow(size) })
+    or_enomem(global::alloc_slow(size))
 }
 
 /// The body of `malloc` for callers inside the library, which must not go through the exported symbol: another
 /// object may have taken that over.
 #[inline]
 pub(crate) fn allocate(size: usize) -> *mut c_void {
-    // SAFETY: any size may be asked for.
-    let block = unsafe { global::alloc_fast(size) };
+    let block = global::alloc_fast(size);
     if block.is_null() { malloc_slow(size) } else { block.cast() }
 }
 
@@ -91,8 +88,7 @@ unsafe extern "C" fn free_slow(ptr: *mut c_void) {
 #[cfg_attr(preload, unsafe(no_mangle))]
 pub unsafe extern "C" fn calloc(count: usize, size: usize) -> *mut c_void {
     match count.checked_mul(size) {
-        // SAFETY: any size may be asked for.
-        Some(total) => or_enomem(unsafe { global::alloc_zeroed(total) }),
+        Some(total) => or_enomem(global::alloc_zeroed(total)),
         None => fail(libc::ENOMEM),
     }
 }
@@ -148,12 +144,11 @@ pub unsafe extern "C" fn reallocarray(ptr: *mut c_void, count: usize, size: usiz
 /// up to a power of two. Null with `EINVAL` when there is no such power, with `ENOMEM` when there is no memory.
 #[inline]
 pub(crate) fn allocate_aligned(align: usize, size: usize) -> *mut c_void {
-    if align <= MALLOC_ALIGNMENT {
+    if align <= LEAST_ALIGNMENT {
         return allocate(size);
     }
     match align.checked_next_power_of_two() {
-        // SAFETY: the alignment is a power of two; any size may be asked for.
-        Some(align) => or_enomem(unsafe { global::alloc_aligned(align, size) }),
+        Some(align) => or_enomem(global::alloc_aligned(align, size)),
         None => fail(libc::EINVAL),
     }
 }
@@ -190,8 +185,7 @@ pub unsafe extern "C" fn posix_memalign(out: *mut *mut c_void, align: usize, siz
     if !align.is_power_of_two() || align < size_of::<*mut c_void>() {
         return libc::EINVAL;
     }
-    // SAFETY: the alignment is a power of two; any size may be asked for.
-    let block = unsafe { global::alloc_aligned(align, size) };
+    let block = global::alloc_aligned(align, size);
     if block.is_null() {
         return libc::ENOMEM;
     }

@@ -1,11 +1,23 @@
 //! The constructor.
 
 use crate::{foreign, thread};
-use alloc_core::global;
+use alloc_core::global::{hooks, start};
+use core::ffi::{c_char, c_int};
 
 /// Runs when the library is loaded. Memory can be allocated and freed before it, and could be without it.
-pub extern "C" fn load() {
+///
+/// # Safety
+/// Called by the loader, with the arguments that it gives to constructors.
+pub unsafe extern "C" fn load(
+    _count: c_int,
+    _arguments: *const *const c_char,
+    environment: *const *const c_char,
+) {
+    // SAFETY: the loader passes the process's environment.
+    unsafe { start::with_environment(environment) };
     foreign::note_break();
-    let _ = thread::real();
-    global::install_hooks();
+    // Without this there are no threads yet, and before glibc 2.34 no thread keys either: a later `pthread_create` installs.
+    if !thread::real().is_null() {
+        hooks::install();
+    }
 }

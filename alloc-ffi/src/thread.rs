@@ -4,7 +4,7 @@
 
 use crate::malloc;
 use crate::symbols::{self, Scope};
-use alloc_core::global;
+use alloc_core::global::{self, hooks};
 use core::ffi::{c_int, c_void};
 use core::mem::transmute;
 use core::ptr;
@@ -38,9 +38,12 @@ pub unsafe extern "C" fn pthread_create(
     argument: *mut c_void,
 ) -> c_int {
     let real = real();
-    // SAFETY: any size may be asked for.
-    let launch = unsafe { global::alloc(size_of::<Launch>()) }.cast::<Launch>();
-    if real.is_null() || launch.is_null() {
+    if real.is_null() {
+        return libc::EAGAIN;
+    }
+    hooks::install();
+    let launch = global::alloc(size_of::<Launch>()).cast::<Launch>();
+    if launch.is_null() {
         return libc::EAGAIN;
     }
     // SAFETY: `launch` is a fresh block of the right size; `real` is a pthread_create; the caller's contract.
@@ -70,7 +73,7 @@ pub(crate) fn real() -> *mut c_void {
 /// # Safety
 /// `launch` comes from [`pthread_create`], and is used here alone.
 unsafe extern "C" fn prepare(launch: *mut c_void) -> Launch {
-    global::thread_started();
+    hooks::thread_started();
     // SAFETY: the block holds a `Launch`, and nobody else knows of it.
     unsafe {
         let work = launch.cast::<Launch>().read();

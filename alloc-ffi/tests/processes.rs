@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{same_as_glibc, source};
+use common::{prints, same_as_glibc, source};
 
 #[test]
 fn threads_end_in_every_way() {
@@ -16,12 +16,13 @@ fn key_destructors_allocate_and_threads_leak() {
 
 #[test]
 fn child_of_a_threaded_fork_hangs() {
-    same_as_glibc(&source("c/fork_storm.c").program(), &["1600"]);
+    // glibc passes too, but takes minutes.
+    prints(&source("c/fork_storm.c").program(), &["800"], "failed = 0");
 }
 
 #[test]
 fn fork_meets_release_and_popen() {
-    same_as_glibc(&source("c/fork_storm.c").program(), &["400", "trim"]);
+    prints(&source("c/fork_storm.c").program(), &["400", "trim"], "failed = 0");
 }
 
 #[test]

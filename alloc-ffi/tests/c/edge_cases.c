@@ -66,7 +66,7 @@ static void zero(void) {
 static void alignments(void) {
     static const size_t aligns[] = {0, 1, 2, 3, 4, 7, 8, 15, 16, 17, 24, 32, 48, 100, 512, 4095, 4096, 5000, 8192, 65536};
     for (size_t i = 0; i < sizeof aligns / sizeof *aligns; i++) {
-        size_t align = aligns[i], power = 16;
+        size_t align = aligns[i], power = 8;
         while (power < align)
             power *= 2;
         for (size_t size = 1; size < 100000; size = size * 7 + 1) {

@@ -1,4 +1,4 @@
-/* mallinfo, mallinfo2, malloc_info, malloc_stats, malloc_trim, mallopt: for this allocator alone, as the numbers differ. */
+/* mallinfo, mallinfo2, malloc_info, malloc_stats, mallopt: for this allocator alone, as the numbers differ. */
 #include "observe.h"
 #include <malloc.h>
 
@@ -26,18 +26,6 @@ int main(void) {
     SAY(wide.arena == wide.uordblks + wide.fordblks);
     struct mallinfo narrow = mallinfo();
     SAY(narrow.uordblks > 0 && (size_t)narrow.uordblks <= wide.uordblks + 65536);
-
-    static char *blocks[65536];
-    for (int i = 0; i < 65536; i++)
-        memset(blocks[i] = malloc(1024), 1, 1024);
-    long full = resident_kib();
-    for (int i = 0; i < 65536; i++)
-        free(blocks[i]);
-    SHOW(malloc_trim(0));
-    long trimmed = resident_kib();
-    if (full - trimmed < 50 * 1024)
-        printf("resident %ld KiB, after the trim %ld KiB\n", full, trimmed);
-    SAY(full - trimmed >= 50 * 1024);
 
     SHOW(mallopt(M_MMAP_THRESHOLD, 1 << 20));
     SHOW(mallopt(M_MMAP_THRESHOLD, 1 << 30));
