@@ -36,6 +36,6 @@ macro_rules! from_first_glibc {
 }
 
 #[cfg(target_arch = "x86_64")]
-from_first_glibc!("GLIBC_2.2.5": "pthread_key_create" "pthread_setspecific");
+from_first_glibc!("GLIBC_2.2.5": "pthread_key_create" "pthread_setspecific" "pthread_sigmask" "pthread_attr_setstacksize");
 #[cfg(target_arch = "aarch64")]
-from_first_glibc!("GLIBC_2.17": "pthread_key_create" "pthread_setspecific");
+from_first_glibc!("GLIBC_2.17": "pthread_key_create" "pthread_setspecific" "pthread_sigmask" "pthread_attr_setstacksize");
