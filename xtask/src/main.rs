@@ -4,11 +4,26 @@
 //! command: a new one is a module with `run` and a line in [`COMMANDS`].
 
 mod abi_symbols;
+mod bad_input;
+mod battery;
 mod build_preload;
+mod cargo_checks;
 mod check_abi;
 mod environment;
+mod exec;
+mod hugepages;
+mod instructions;
+mod launcher;
+mod memory_docs;
+mod mode;
+mod packages;
+mod proc;
+mod programs;
 mod run;
 mod run_report;
+mod startup;
+mod tally;
+mod test;
 mod workspace;
 
 use std::ffi::OsString;
@@ -25,6 +40,7 @@ struct Command {
 
 const COMMANDS: &[Command] = &[
     Command { name: "run", usage: run::USAGE, run: run::run },
+    Command { name: "test", usage: test::USAGE, run: test::run },
     Command { name: "build-preload", usage: build_preload::USAGE, run: build_preload::run },
     Command { name: "check-abi", usage: check_abi::USAGE, run: check_abi::run },
 ];

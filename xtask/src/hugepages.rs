@@ -1,0 +1,49 @@
+//! The kernel's pool of 2 MiB pages, changed for a test and put back afterwards.
+
+use anyhow::{Context, Result, bail};
+use std::fs;
+
+const POOL: &str = "/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages";
+
+/// A size of the pool that lasts until this is dropped; then the size before it comes back.
+#[derive(Debug)]
+pub(crate) struct Pool {
+    before: u64,
+}
+
+impl Pool {
+    /// Sets the pool to `pages` pages of 2 MiB and says so on standard output.
+    ///
+    /// # Errors
+    /// When the kernel has no such pool, or does not give that many pages.
+    pub(crate) fn set(pages: u64) -> Result<Self> {
+        let before = read().context("the kernel has no pool of 2 MiB pages (CONFIG_HUGETLBFS)")?;
+        let pool = Self { before };
+        if before == pages {
+            return Ok(pool);
+        }
+        println!("    setting nr_hugepages to {pages} (was {before}, will be put back)");
+        // Fragmented memory yields fewer pages at first; compaction brings more on a second try.
+        for _ in 0..3 {
+            fs::write(POOL, pages.to_string())
+                .with_context(|| format!("cannot write {POOL}: run the tests as root"))?;
+            if read()? == pages {
+                return Ok(pool);
+            }
+            let _ = fs::write("/proc/sys/vm/compact_memory", "1");
+        }
+        bail!("asked for a pool of {pages} huge pages, the kernel gave {}", read()?)
+    }
+}
+
+impl Drop for Pool {
+    fn drop(&mut self) {
+        if fs::write(POOL, self.before.to_string()).is_err() {
+            eprintln!("cannot put nr_hugepages back: run `sysctl vm.nr_hugepages={}`", self.before);
+        }
+    }
+}
+
+fn read() -> Result<u64> {
+    Ok(fs::read_to_string(POOL)?.trim().parse()?)
+}

@@ -1,0 +1,78 @@
+//! `docs/memory.md`: what the battery's programs take on this heap and on the C library's, measured in turn.
+
+use crate::battery::{once, system};
+use crate::exec::{Usage, check_interrupt};
+use crate::launcher::Tools;
+use crate::mode::{Heap, MODES, Via};
+use crate::programs::PROGRAMS;
+use crate::tally::Tally;
+use crate::workspace;
+use anyhow::Result;
+use std::fmt::Write;
+use std::path::Path;
+
+/// Runs of each program on each heap; medians count.
+const RUNS: usize = 5;
+/// The goal: peak resident memory in parts of that on the C library's heap.
+const GOAL: f64 = 1.15;
+
+/// Measures and writes the page.
+///
+/// # Errors
+/// When a program fails or the page cannot be written; a missed goal is a failed check.
+pub(crate) fn write(tally: &mut Tally, library: &Path, tools: &Tools, chosen: &[String]) -> Result<()> {
+    let heap = Heap::Ours { library: library.to_owned(), mode: &MODES[0], via: Via::Preload };
+    let mut rows = String::new();
+    for program in &PROGRAMS {
+        if !chosen.is_empty() && !chosen.iter().any(|name| program.name.contains(name.as_str())) {
+            continue;
+        }
+        let input = tools.folder()?;
+        (program.prepare)(&input)?;
+        let mut usages = [Vec::new(), Vec::new()];
+        for _ in 0..RUNS {
+            check_interrupt()?;
+            for (heap, usages) in [&system(program), &heap].into_iter().zip(&mut usages) {
+                usages.push(once(program, heap, &input, tools)?.usage);
+            }
+        }
+        let [system, ours] = usages.map(|usages| median(&usages));
+        let ratio = ours.peak_kib as f64 / system.peak_kib as f64;
+        writeln!(
+            rows,
+            "| {} | {} | {} | {ratio:.2} | {} | {} |",
+            program.name, system.peak_kib, ours.peak_kib, system.faults, ours.faults
+        )?;
+        tally.check(&format!("peak of {}", program.name), || {
+            anyhow::ensure!(ratio <= GOAL, "{ratio:.2} of the C library's, the goal is {GOAL}");
+            Ok(format!("{ratio:.2} of the C library's"))
+        });
+    }
+    if chosen.is_empty() {
+        std::fs::write(workspace::root().join("docs/memory.md"), page(&rows))?;
+    } else {
+        print!("{rows}");
+    }
+    Ok(())
+}
+
+fn median(usages: &[Usage]) -> Usage {
+    let middle = |figure: fn(&Usage) -> u64| {
+        let mut figures: Vec<_> = usages.iter().map(figure).collect();
+        figures.sort_unstable();
+        figures[figures.len() / 2]
+    };
+    Usage { peak_kib: middle(|usage| usage.peak_kib), faults: middle(|usage| usage.faults) }
+}
+
+fn page(rows: &str) -> String {
+    format!(
+        "# What real programs take\n\n\
+         Written by `cargo xtask test --write-docs`. Each program of the test battery ran {RUNS} times on each heap, in turn, \
+         with `backend:4k`; the figures are medians. Peak is the largest resident set of the biggest process (`ru_maxrss`; for \
+         servers `VmHWM` after the load), faults are minor page faults of all processes. \
+         redis brings jemalloc; it is compared with the C library's heap all the same.\n\n\
+         | program | peak KiB, glibc | peak KiB, stratalloc | ratio | faults, glibc | faults, stratalloc |\n\
+         |---|---|---|---|---|---|\n{rows}"
+    )
+}
