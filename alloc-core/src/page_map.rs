@@ -40,14 +40,15 @@ struct Leaf {
 pub(crate) struct PageMap {
     root: [AtomicUsize; ROOT_LEN],
     zero: ClassBytes,
-    growing: Lock<()>,
 }
+
+/// Held while a leaf is made; apart from the map, which is all zero at first and so takes no room in the file.
+static GROWING: Lock<()> = Lock::new(Rank::PageMap, ());
 
 /// The one page map of the process: every heap's pages are in it.
 pub(crate) static PAGE_MAP: PageMap = PageMap {
     root: [const { AtomicUsize::new(0) }; ROOT_LEN],
     zero: [const { AtomicU8::new(0) }; LEAF_PAGES],
-    growing: Lock::new(Rank::PageMap, ()),
 };
 
 /// The first leaf is part of the program image, so that a small process maps nothing for it.
@@ -131,7 +132,7 @@ impl PageMap {
         if word.load(Ordering::Acquire) != 0 {
             return true;
         }
-        let _growing = self.growing.lock();
+        let _growing = GROWING.lock();
         if word.load(Ordering::Acquire) != 0 {
             return true;
         }
@@ -168,13 +169,13 @@ impl PageMap {
     }
 
     pub(crate) fn lock_for_fork(&self) {
-        self.growing.lock_for_fork();
+        GROWING.lock_for_fork();
     }
 
     /// # Safety
     /// As [`Lock::unlock_after_fork`].
     pub(crate) unsafe fn unlock_after_fork(&self) {
         // SAFETY: handed on to the caller.
-        unsafe { self.growing.unlock_after_fork() }
+        unsafe { GROWING.unlock_after_fork() }
     }
 }
