@@ -15,6 +15,8 @@ pub struct Pool {
     pub free: u64,
     /// Free pages that are promised to mappings.
     pub reserved: u64,
+    /// Pages made on demand, which the kernel takes back when they are free.
+    pub surplus: u64,
     /// Further pages that the kernel may make on demand.
     pub surplus_left: u64,
 }
@@ -28,6 +30,7 @@ impl Pool {
             total: numbers::read(total)?,
             free: numbers::read(free)?,
             reserved: numbers::read(reserved)?,
+            surplus,
             surplus_left: numbers::read(surplus_max)?.saturating_sub(surplus),
         })
     }
