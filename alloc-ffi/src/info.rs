@@ -191,5 +191,5 @@ fn totals(s: &Snapshot, put: &impl Fn(Line)) {
 /// Writes the heap's state to standard error.
 #[cfg_attr(preload, unsafe(no_mangle))]
 pub extern "C" fn malloc_stats() {
-    crate::output::stats_to_stderr();
+    alloc_stats::output::to_fd(2, alloc_stats::Format::Text);
 }

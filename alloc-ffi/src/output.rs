@@ -1,8 +1,6 @@
 //! Text for C callers, made without allocating and without formatting machinery.
 
-use alloc_core::global;
-use alloc_core::message::{Message, decimal};
-use alloc_core::snapshot::Snapshot;
+use alloc_core::message::decimal;
 
 const CAPACITY: usize = 256;
 
@@ -46,17 +44,4 @@ impl Line {
 pub(crate) unsafe fn to_stream(stream: *mut libc::FILE, bytes: &[u8]) {
     // SAFETY: `bytes` is a live slice; the caller vouches for the stream.
     unsafe { libc::fwrite(bytes.as_ptr().cast(), 1, bytes.len(), stream) };
-}
-
-pub(crate) fn stats_to_stderr() {
-    let mut s = Snapshot::EMPTY;
-    global::snapshot(&mut s);
-    Message::new()
-        .str("in use ")
-        .size(s.allocated_bytes())
-        .str(", mapped ")
-        .size(s.heap_bytes())
-        .str(", committed ")
-        .size(s.committed_bytes())
-        .send();
 }

@@ -24,6 +24,10 @@ type Constructor = unsafe extern "C" fn(c_int, *const *const c_char, *const *con
 #[unsafe(link_section = ".init_array")]
 static LOAD: Constructor = crate::start::load;
 
+#[used]
+#[unsafe(link_section = ".fini_array")]
+static UNLOAD: extern "C" fn() = crate::start::unload;
+
 // Before glibc 2.34 these were in libpthread, under the version that is named here; later glibcs still have that version.
 // Weak: a program without threads need not have loaded libpthread, and then nobody calls them.
 macro_rules! from_first_glibc {

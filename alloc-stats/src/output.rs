@@ -3,12 +3,13 @@
 //! A file is written under a second name and renamed, so that a reader finds a whole one. Nothing here
 //! allocates or waits for a lock, but writing takes as long as the file system does.
 
-use crate::sink::FdSink;
-use crate::{About, render};
+use crate::sink::{FdSink, SliceSink};
+use crate::{About, property, render};
+use alloc_core::global::{self, start};
 use alloc_core::message::{Message, Sink, decimal};
 use alloc_core::settings::{Format, PATH_LEN, Settings};
 use alloc_core::snapshot::Snapshot;
-use alloc_core::{global, stats_page};
+use alloc_core::stats_page;
 use core::ffi::CStr;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use page_backend::sys;
@@ -35,6 +36,29 @@ pub fn with_snapshot<R>(use_it: impl FnOnce(&Snapshot) -> R) -> Option<R> {
     None
 }
 
+/// Renders the process-wide heap to a file descriptor; false if the kernel refused some of it.
+pub fn to_fd(fd: i32, format: Format) -> bool {
+    with_snapshot(|snapshot| {
+        let mut sink = FdSink::new(fd);
+        render(format, snapshot, &About::this_process(), &mut sink);
+        sink.finish().is_ok()
+    })
+    .unwrap_or(false)
+}
+
+/// Renders the process-wide heap to a buffer and returns the length of the whole text, which is cut if the
+/// buffer is shorter, as by `snprintf`; no zero is appended.
+pub fn to_buffer(buffer: &mut [u8], format: Format) -> usize {
+    let mut sink = SliceSink::new(buffer);
+    with_snapshot(|snapshot| render(format, snapshot, &About::this_process(), &mut sink));
+    sink.needed()
+}
+
+/// The value of the process-wide heap called `name`; see [`property::lookup`].
+pub fn property(name: &[u8]) -> Option<u64> {
+    with_snapshot(|snapshot| property::lookup(snapshot, name))?
+}
+
 /// Arranges the outputs that the settings ask for. Call it once, when the settings are known.
 pub fn install(settings: &Settings) {
     OWNER.store(sys::getpid().unsigned_abs(), Ordering::Relaxed);
@@ -46,7 +70,7 @@ pub fn install(settings: &Settings) {
 /// Writes the interval file if its time has come. `now` is CLOCK_MONOTONIC in nanoseconds.
 pub fn maybe_write(snapshot: &Snapshot, now: u64) {
     let due = NEXT.load(Ordering::Relaxed);
-    let settings = global::start::settings();
+    let settings = start::settings();
     if now < due || settings.stats_interval == 0 {
         return;
     }
@@ -56,7 +80,7 @@ pub fn maybe_write(snapshot: &Snapshot, now: u64) {
 
 /// What the settings ask for at the end of the process: statistics on standard error, and the file once more.
 pub fn at_exit() {
-    let settings = global::start::settings();
+    let settings = start::settings();
     if settings.stats_at_exit == Format::Off && settings.stats_file.is_empty() {
         return;
     }
