@@ -1,8 +1,9 @@
 //! gperftools' C interface, as far as servers and agents use it.
 
-use crate::control::VERSION;
+use crate::control::{VERSION, read_property, stratalloc_check, stratalloc_stats};
+use crate::malloc::malloc_usable_size;
 use alloc_core::global;
-use core::ffi::{c_char, c_int};
+use core::ffi::{CStr, c_char, c_int, c_void};
 
 const fn number(text: &str) -> c_int {
     let (mut value, mut i) = (0, 0);
@@ -41,8 +42,51 @@ pub unsafe extern "C" fn tc_version(
     VERSION.as_ptr()
 }
 
-/// Gives free memory back to the system.
+/// Reads one number by its name: 1, or 0 when there is none of that name.
+///
+/// # Safety
+/// `name` is a C string, and `value` can be written.
+#[cfg_attr(preload, unsafe(export_name = "MallocExtension_GetNumericProperty"))]
+pub unsafe extern "C" fn get_numeric_property(name: *const c_char, value: *mut usize) -> c_int {
+    // SAFETY: the caller's contract.
+    match read_property(unsafe { CStr::from_ptr(name) }) {
+        Some(number) => {
+            // SAFETY: the caller's contract.
+            unsafe { *value = number as usize };
+            1
+        }
+        None => 0,
+    }
+}
+
+/// Writes the statistics for people into a buffer, cut to its size and ended with a zero.
+///
+/// # Safety
+/// `buffer` has room for `size` bytes.
+#[cfg_attr(preload, unsafe(export_name = "MallocExtension_GetStats"))]
+pub unsafe extern "C" fn get_stats(buffer: *mut c_char, size: c_int) {
+    // SAFETY: the caller's contract.
+    unsafe { stratalloc_stats(1, buffer, usize::try_from(size).unwrap_or(0)) };
+}
+
+/// Gives all free memory back to the system.
 #[cfg_attr(preload, unsafe(export_name = "MallocExtension_ReleaseFreeMemory"))]
 pub extern "C" fn release_free_memory() {
     global::trim();
+}
+
+/// Checks the whole heap: 1 when it is sound, else 0 and a line on standard error.
+#[cfg_attr(preload, unsafe(export_name = "MallocExtension_VerifyAllMemory"))]
+pub extern "C" fn verify_all_memory() -> c_int {
+    c_int::from(stratalloc_check() == 0)
+}
+
+/// Bytes that a block can hold.
+///
+/// # Safety
+/// As for [`malloc_usable_size`].
+#[cfg_attr(preload, unsafe(export_name = "MallocExtension_GetAllocatedSize"))]
+pub unsafe extern "C" fn get_allocated_size(block: *const c_void) -> usize {
+    // SAFETY: the caller's contract.
+    unsafe { malloc_usable_size(block.cast_mut()) }
 }

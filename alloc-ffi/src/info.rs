@@ -2,9 +2,10 @@
 //!
 //! Numbers come from the heap's own snapshot; glibc's heap, which is not in use, is never asked.
 
-use crate::output::{Line, to_stream};
+use crate::output::Stream;
 use alloc_core::global;
 use alloc_core::snapshot::Snapshot;
+use alloc_stats::Sink;
 use core::ffi::{c_int, c_void};
 
 /// `struct mallinfo`: as [`Mallinfo2`], with what does not fit an `int` cut to the greatest one.
@@ -85,6 +86,10 @@ pub(crate) fn mallinfo_now() -> Mallinfo {
 fn mallinfo2_now() -> Mallinfo2 {
     let mut snapshot = Snapshot::EMPTY;
     global::snapshot(&mut snapshot);
+    summary(&snapshot)
+}
+
+fn summary(snapshot: &Snapshot) -> Mallinfo2 {
     let allocated = snapshot.allocated_bytes() as usize;
     let arena = (snapshot.committed_bytes() as usize).max(allocated);
     let cached = snapshot.classes().fold(0, |sum, (_, class)| sum + class.in_thread_caches as usize);
@@ -146,49 +151,59 @@ pub unsafe extern "C" fn malloc_info(options: c_int, stream: *mut c_void) -> c_i
     if options != 0 {
         return libc::EINVAL;
     }
-    let mut s = Snapshot::EMPTY;
-    global::snapshot(&mut s);
+    let mut snapshot = Snapshot::EMPTY;
+    global::snapshot(&mut snapshot);
     // SAFETY: the caller's contract.
-    let put = |line: Line| unsafe { to_stream(stream.cast(), line.as_bytes()) };
-    put(Line::new().str("<malloc version=\"1\">\n<heap nr=\"0\">\n<sizes>\n"));
+    write_xml(&snapshot, &mut unsafe { Stream::new(stream.cast()) });
+    0
+}
+
+fn write_xml(s: &Snapshot, out: &mut dyn Sink) {
+    out.put_str("<malloc version=\"1\">\n<heap nr=\"0\">\n<sizes>\n");
     let mut from = 1;
     for (_, class) in s.classes() {
         let count = class.objects() - class.live;
         if count > 0 {
-            let line = Line::new().str("  <size from=\"").dec(from).str("\" to=\"").dec(class.size);
-            let line = line.str("\" total=\"").dec(count * class.size);
-            put(line.str("\" count=\"").dec(count).str("\"/>\n"));
+            let sizes = [("from", from), ("to", class.size), ("total", count * class.size), ("count", count)];
+            element(out, "  <size", &sizes);
         }
         from = class.size + 1;
     }
-    put(Line::new().str("</sizes>\n"));
-    totals(&s, &put);
-    put(Line::new().str("</heap>\n"));
-    totals(&s, &put);
-    put(Line::new().str("</malloc>\n"));
-    0
+    out.put_str("</sizes>\n");
+    totals(s, out);
+    out.put_str("</heap>\n");
+    totals(s, out);
+    out.put_str("</malloc>\n");
 }
 
 /// The elements that a heap and the whole document have in common.
-fn totals(s: &Snapshot, put: &impl Fn(Line)) {
-    let info = mallinfo2_now();
-    let total = |kind: &str, count: usize, size: usize| {
-        let line = Line::new().str("<total type=\"").str(kind).str("\" count=\"").dec(count as u64);
-        put(line.str("\" size=\"").dec(size as u64).str("\"/>\n"));
-    };
-    let memory = |element: &str, kind: &str, size: u64| {
-        let line = Line::new().str("<").str(element).str(" type=\"").str(kind);
-        put(line.str("\" size=\"").dec(size).str("\"/>\n"));
-    };
-    total("fast", info.smblks, info.fsmblks);
-    total("rest", info.ordblks - info.smblks, info.fordblks.saturating_sub(info.fsmblks));
-    memory("system", "current", info.arena as u64);
-    memory("system", "max", s.heap_bytes().max(info.arena as u64));
-    memory("aspace", "total", s.heap_bytes());
-    memory("aspace", "mprotect", s.heap_bytes());
+fn totals(s: &Snapshot, out: &mut dyn Sink) {
+    let info = summary(s);
+    let [fast, rest] = [info.smblks, info.ordblks - info.smblks];
+    let rest_bytes = info.fordblks.saturating_sub(info.fsmblks);
+    element(out, "<total type=\"fast\"", &[("count", fast as u64), ("size", info.fsmblks as u64)]);
+    element(out, "<total type=\"rest\"", &[("count", rest as u64), ("size", rest_bytes as u64)]);
+    element(out, "<system type=\"current\"", &[("size", info.arena as u64)]);
+    let mapped = s.heap_bytes().max(info.arena as u64);
+    for start in ["<system type=\"max\"", "<aspace type=\"total\"", "<aspace type=\"mprotect\""] {
+        element(out, start, &[("size", mapped)]);
+    }
 }
 
-/// Writes the heap's state to standard error.
+/// One line: an element that has begun, with further attributes.
+fn element(out: &mut dyn Sink, start: &str, attributes: &[(&str, u64)]) {
+    out.put_str(start);
+    for &(name, value) in attributes {
+        out.put_str(" ");
+        out.put_str(name);
+        out.put_str("=\"");
+        out.put_dec(value);
+        out.put_str("\"");
+    }
+    out.put_str("/>\n");
+}
+
+/// Writes the heap's state to standard error, for people.
 #[cfg_attr(preload, unsafe(no_mangle))]
 pub extern "C" fn malloc_stats() {
     alloc_stats::output::to_fd(2, alloc_stats::Format::Text);

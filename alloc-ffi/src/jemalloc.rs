@@ -3,15 +3,14 @@
 //! MariaDB takes the version from it, Percona Server and monitoring agents read the totals. Everything else is answered
 //! as jemalloc answers an unknown name.
 
-use alloc_core::global;
-use alloc_core::snapshot::Snapshot;
+use crate::control::{VERSION, read_property};
 use core::ffi::{CStr, c_char, c_int, c_void};
 
 /// What a name stands for.
 enum Value {
     Text(*const c_char),
     Epoch,
-    Bytes(fn(&Snapshot) -> u64),
+    Bytes(u64),
 }
 
 /// Reads a value by jemalloc's name for it: `version`, `epoch`, or `stats.` with `allocated`, `active`,
@@ -38,28 +37,19 @@ pub unsafe extern "C" fn mallctl(
         _ if writes && !matches!(value, Value::Epoch) => return libc::EPERM,
         Value::Text(text) => text.addr() as u64,
         Value::Epoch => 1,
-        Value::Bytes(of) => {
-            let mut snapshot = Snapshot::EMPTY;
-            global::snapshot(&mut snapshot);
-            of(&snapshot)
-        }
+        Value::Bytes(bytes) => bytes,
     };
     // SAFETY: the caller's contract.
     unsafe { answer(word, old, old_len) }
 }
 
 fn look_up(name: &CStr) -> Option<Value> {
-    Some(match name.to_bytes() {
-        b"version" => Value::Text(crate::control::VERSION.as_ptr()),
-        b"epoch" => Value::Epoch,
-        b"stats.allocated" => Value::Bytes(Snapshot::allocated_bytes),
-        b"stats.active" => Value::Bytes(Snapshot::in_use_bytes),
-        b"stats.metadata" => Value::Bytes(|s| s.metadata.used),
-        b"stats.resident" => Value::Bytes(Snapshot::physical_bytes),
-        b"stats.mapped" => Value::Bytes(Snapshot::heap_bytes),
-        b"stats.retained" => Value::Bytes(Snapshot::purged_page_bytes),
-        _ => return None,
-    })
+    match name.to_bytes() {
+        b"version" => Some(Value::Text(VERSION.as_ptr())),
+        b"epoch" => Some(Value::Epoch),
+        other if other.starts_with(b"stats.") => read_property(name).map(Value::Bytes),
+        _ => None,
+    }
 }
 
 /// Stores eight bytes the way jemalloc does: a buffer of another size gets what fits, and an error.

@@ -1,7 +1,8 @@
-//! The constructor.
+//! The constructor and the destructor.
 
 use crate::{foreign, thread};
 use alloc_core::global::{hooks, start};
+use alloc_stats::output;
 use core::ffi::{c_char, c_int};
 
 /// Runs when the library is loaded. Memory can be allocated and freed before it, and could be without it.
@@ -15,15 +16,15 @@ pub unsafe extern "C" fn load(
 ) {
     // SAFETY: the loader passes the process's environment.
     unsafe { start::with_environment(environment) };
-    alloc_stats::output::install(start::settings());
     foreign::note_break();
+    output::install(start::settings());
     // Without this there are no threads yet, and before glibc 2.34 no thread keys either: a later `pthread_create` installs.
     if !thread::real().is_null() {
         hooks::install();
     }
 }
 
-/// Runs when the process exits: the statistics that the settings ask for. Memory can be allocated and freed after it.
+/// Runs at exit, behind the program's exit handlers. Tears nothing down: others free after it.
 pub extern "C" fn unload() {
-    alloc_stats::output::at_exit();
+    output::at_exit();
 }

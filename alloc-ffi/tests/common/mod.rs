@@ -32,17 +32,24 @@ pub(crate) fn library() -> &'static Path {
 pub(crate) struct Source {
     file: &'static str,
     flags: &'static [&'static str],
+    library: Option<&'static Path>,
 }
 
 /// `file` is relative to `tests`; `.c` is compiled as C, `.cpp` as C++.
 pub(crate) fn source(file: &'static str) -> Source {
-    Source { file, flags: &["-O1", "-fno-builtin"] }
+    Source { file, flags: &["-O1", "-fno-builtin"], library: None }
 }
 
 impl Source {
     /// Other flags than the usual ones.
     pub(crate) fn flags(mut self, flags: &'static [&'static str]) -> Self {
         self.flags = flags;
+        self
+    }
+
+    /// Links a library.
+    pub(crate) fn link(mut self, library: &'static Path) -> Self {
+        self.library = Some(library);
         self
     }
 
@@ -56,25 +63,34 @@ impl Source {
         self.compile(".so", &["-shared", "-fPIC"])
     }
 
+    /// Compiles with the flags given and no others: to look at warnings.
+    pub(crate) fn strict(&self) {
+        self.call_compiler(&[], None);
+    }
+
     fn compile(&self, suffix: &str, extra: &[&str]) -> PathBuf {
-        let path = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/tests")).join(self.file);
-        let (compiler, standard) =
-            if self.file.ends_with(".cpp") { ("c++", "-std=gnu++17") } else { ("cc", "-std=gnu17") };
-        let stem = path.file_stem().and_then(|s| s.to_str()).expect("a file name");
+        let stem = Path::new(self.file).file_stem().and_then(|s| s.to_str()).expect("a file name");
         let thread = std::thread::current();
         let test = thread.name().unwrap_or("test").replace("::", "-");
         let out = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{stem}-{test}{suffix}"));
-        let status = Command::new(compiler)
-            .args([standard, "-g", "-D_GNU_SOURCE", "-w", "-pthread"])
-            .args(self.flags)
-            .args(extra)
-            .arg("-o")
-            .args([&out, &path])
-            .arg("-ldl")
+        let usual = ["-g", "-D_GNU_SOURCE", "-w", "-pthread"];
+        self.call_compiler(&[&usual, extra].concat(), Some(&out));
+        out
+    }
+
+    fn call_compiler(&self, extra: &[&str], out: Option<&Path>) {
+        let path = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/tests")).join(self.file);
+        let (compiler, standard) =
+            if self.file.ends_with(".cpp") { ("c++", "-std=gnu++17") } else { ("cc", "-std=gnu17") };
+        let mut command = Command::new(compiler);
+        command.arg(standard).args(self.flags).args(extra).arg(&path).args(self.library);
+        if let Some(out) = out {
+            command.arg("-o").arg(out).arg("-ldl");
+        }
+        let status = command
             .status()
             .unwrap_or_else(|e| panic!("cannot run {compiler}: {e} (apt-get install gcc g++)"));
         assert!(status.success(), "{compiler} failed on {}", path.display());
-        out
     }
 }
 

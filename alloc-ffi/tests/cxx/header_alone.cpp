@@ -1,0 +1,1 @@
+#include "../c/header_alone.c"
