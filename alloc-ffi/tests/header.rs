@@ -87,7 +87,7 @@ fn answers_are_right(run: &Run) {
         "MallocExtension_VerifyAllMemory() = 1",
         "stratalloc_property(\"generic.current_allocated_bytes\", &after) = 0",
         "stratalloc_property(\"generic.no_such_thing\", &none) == ENOENT && none == 5 = 1",
-        "MallocExtension_GetNumericProperty(\"generic.heap_size\", &value) = 1",
+        "MallocExtension_GetNumericProperty(\"generic.current_allocated_bytes\", &value) = 1",
         "MallocExtension_GetNumericProperty(\"nothing\", &value) = 0",
         "mallctl(\"stats.allocated\", &value, &len, NULL, 0) = 0",
         "stratalloc_stats(77, &untouched, 0) = 0",

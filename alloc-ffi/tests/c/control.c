@@ -42,7 +42,7 @@ static void numbers(void) {
     SAY(after >= before + 5000000);
     SHOW(stratalloc_property("generic.no_such_thing", &none) == ENOENT && none == 5);
     size_t value = 0, len = sizeof value;
-    SHOW(MallocExtension_GetNumericProperty("generic.heap_size", &value));
+    SHOW(MallocExtension_GetNumericProperty("generic.current_allocated_bytes", &value));
     SAY(value >= 5000000);
     SHOW(MallocExtension_GetNumericProperty("nothing", &value));
     SHOW(mallctl("stats.allocated", &value, &len, NULL, 0));
