@@ -36,3 +36,7 @@ pub use locked::{LockMode, LockTime, Locked};
 pub use mmap::Mmap;
 pub use system::{FallbackPolicy, LinkConfig, LinkKind, System, SystemConfig};
 pub use thp::ThpPolicy;
+
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

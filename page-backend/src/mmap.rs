@@ -10,6 +10,8 @@ use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 /// Private anonymous memory on pages of the operating system's size, with or without transparent huge pages.
 ///
+/// `remap` keeps an alignment that a run has; it does not move a run to get a wider one.
+///
 /// Under Miri `unmap` keeps the address space, since Miri cannot unmap parts of a mapping, and `grow` and
 /// `remap` refuse.
 #[derive(Debug)]
@@ -151,13 +153,19 @@ unsafe impl PageBackend for Mmap {
             return Err(MapError::refused(Reason::Unsupported, Step::Remap));
         }
         let failed = |errno| MapError::mapping(errno, Step::Remap, new_size);
-        if new_size <= size && ptr.addr().get().is_multiple_of(align) {
-            if new_size < size {
-                // SAFETY: the tail is ours and not used again, as the caller vouches.
-                unsafe { sys::munmap(ptr.add(new_size), size - new_size) }.map_err(failed)?;
-                self.mapped.sub(size - new_size);
+        if !ptr.addr().get().is_multiple_of(align) {
+            return Err(MapError::refused(Reason::Unsupported, Step::Remap));
+        }
+        // Besides being the best outcome, this finds out whether the kernel would move the range at all,
+        // before anything is mapped for it.
+        // SAFETY: the run is ours, and its tail is not used again, as the caller vouches.
+        match unsafe { sys::mremap_in_place(ptr, size, new_size) } {
+            Ok(()) => {
+                self.mapped.resize(size, new_size);
+                return Ok(Mapping { ptr, len: new_size, tier });
             }
-            return Ok(Mapping { ptr, len: new_size, tier });
+            Err(Errno::ENOMEM) => {}
+            Err(errno) => return Err(failed(errno)),
         }
         let target = map_aligned(new_size, align).map_err(failed)?;
         // SAFETY: the caller owns the old range, and the target was just mapped and is not in use.

@@ -13,8 +13,8 @@ mod time;
 
 pub use file::{close, open, read, stat_fs_page_size, write, write_all};
 pub use memory::{
-    Advice, MapFlags, madvise, mlock, mlock_on_fault, mmap, mmap_anonymous, mremap, mremap_to, munlock,
-    munmap,
+    Advice, MapFlags, madvise, mlock, mlock_on_fault, mmap, mmap_anonymous, mremap, mremap_in_place,
+    mremap_to, munlock, munmap,
 };
 pub use process::{Limit, getpid, getrlimit, gettid, has_cap_ipc_lock, page_size, sched_yield};
 pub use time::{clock_monotonic, clock_monotonic_coarse, futex_wait, futex_wake, nanosleep};

@@ -6,7 +6,7 @@ mod common;
 #[path = "common/machine.rs"]
 mod machine;
 
-use common::{Model, Op, in_child, limit_locked_memory, status_kb};
+use common::{Model, Op, in_child, limit_locked_memory, pretend_old_kernel, status_kb};
 use machine::{HugetlbGroup, Machine};
 use page_backend::sys::Errno;
 use page_backend::{
@@ -168,6 +168,34 @@ fn a_control_groups_limit_is_an_error_and_no_signal() {
 }
 
 #[test]
+fn an_older_kernel_populates_with_an_error_return_too() {
+    let mut machine = Machine::lock();
+    if machine.pool_with(4).is_none() {
+        return refuses();
+    }
+    let status = in_child(|| {
+        pretend_old_kernel();
+        let pages = Hugetlb::new(HugeSize::Size2M);
+        let run = map(&pages, 3);
+        let pool = page_backend::pool::Pool::read(HugeSize::Size2M).unwrap();
+        assert_eq!((pool.free, pool.reserved), (1, 0), "taken, not only reserved");
+        unmap(&pages, run);
+    });
+    assert_eq!(status, 0);
+    let Some(group) = HugetlbGroup::new() else { return };
+    group.set("hugetlb.2MB.max", &HUGE.to_string());
+    let status = in_child(|| {
+        group.enter();
+        pretend_old_kernel();
+        let pages = Hugetlb::new(HugeSize::Size2M);
+        let error = pages.map(3 * HUGE, HUGE).unwrap_err();
+        assert_eq!((error.reason, error.step), (Reason::CgroupLimit, Step::Populate));
+        assert_eq!(machine.available(), 4);
+    });
+    assert_eq!(status, 0);
+}
+
+#[test]
 fn parent_and_child_of_fork_have_their_own_pages() {
     let mut machine = Machine::lock();
     if machine.pool_with(6).is_none() {
@@ -220,6 +248,50 @@ fn a_child_with_an_empty_pool_reads_what_nobody_wrote_to_since() {
     // SAFETY: the run is ours.
     assert_eq!(unsafe { run.ptr.read() }, 1, "the parent is not touched");
     unmap(&pages, run);
+}
+
+#[test]
+fn starting_programs_hurts_nobody_when_the_pool_is_used_up() {
+    let mut machine = Machine::lock();
+    if machine.pool_with(2).is_none() {
+        return refuses();
+    }
+    let pages = Hugetlb::new(HugeSize::Size2M);
+    let run = map(&pages, 2);
+    for fill in 1..20 {
+        // SAFETY: the run is ours.
+        unsafe { run.ptr.write_bytes(fill, run.len) };
+        // By posix_spawn, which shares the parent's memory until exec.
+        let status = std::process::Command::new("/bin/true").status().unwrap();
+        assert!(status.success());
+        // SAFETY: the run is ours.
+        assert_eq!(unsafe { run.ptr.add(run.len - 1).read() }, fill);
+    }
+    unmap(&pages, run);
+    assert_eq!(machine.available(), 2);
+}
+
+#[test]
+fn pages_of_1_gib_stand_before_smaller_ones() {
+    const GIB: usize = 1 << 30;
+    let mut machine = Machine::lock();
+    if machine.pool_of(HugeSize::Size1G, 1).is_none() || machine.pool_with(2).is_none() {
+        return refuses();
+    }
+    let huge = Chain::new(Hugetlb::new(HugeSize::Size1G), Hugetlb::new(HugeSize::Size2M));
+    let chain = Chain::new(huge, Mmap::new());
+    let runs = [map(&chain, 1), map(&chain, 1), map(&chain, 1), map(&chain, 1)];
+    assert_eq!(runs.map(|run| (run.tier.0, run.len)), [(0, GIB), (1, HUGE), (1, HUGE), (2, HUGE)]);
+    assert_eq!(runs.map(|run| chain.granule_of(run.tier)), [GIB, HUGE, HUGE, chain.granule()]);
+    assert_eq!(chain.name(Tier(0)), "hugetlb-1G");
+    for run in runs {
+        // SAFETY: the run is ours.
+        unsafe { run.ptr.add(run.len - 1).write(1) };
+        unmap(&chain, run);
+    }
+    assert_eq!(chain.usage(Tier(0)).fallbacks[Reason::PoolEmpty as usize], 3);
+    assert_eq!(chain.usage(Tier(1)).fallbacks[Reason::PoolEmpty as usize], 1);
+    assert_eq!(machine.available(), 2);
 }
 
 #[test]

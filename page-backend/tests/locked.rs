@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{in_child, limit_locked_memory, status_kb};
+use common::{in_child, limit_locked_memory, pretend_old_kernel, status_kb};
 use page_backend::sys;
 use page_backend::{
     Capabilities, FallbackPolicy, FixedBuffer, LinkConfig, LockMode, LockTime, Locked, Mapping, Mmap,
@@ -91,6 +91,29 @@ fn purged_locked_memory_is_gone_and_reads_zero() {
         );
     }
     unmap(&pages, run);
+}
+
+#[test]
+fn an_older_kernel_purges_locked_memory_by_unlocking_it() {
+    if !may_lock() {
+        return;
+    }
+    let status = in_child(|| {
+        pretend_old_kernel();
+        let pages = Locked::new(Mmap::new(), LockMode::Strict);
+        let run = map(&pages, SIZE);
+        // SAFETY: the run is ours.
+        unsafe {
+            run.ptr.write_bytes(9, SIZE);
+            pages.purge(run.ptr, SIZE / 2, run.tier).unwrap();
+            assert_eq!(resident(run), SIZE / 2 / sys::page_size());
+            assert_eq!((run.ptr.read(), run.ptr.add(SIZE / 2).read()), (0, 9));
+        }
+        assert_eq!(status_kb("VmLck") * 1024, SIZE);
+        unmap(&pages, run);
+        assert_eq!((pages.usage(Tier(0)).locked, status_kb("VmLck")), (0, 0));
+    });
+    assert_eq!(status, 0);
 }
 
 #[test]

@@ -60,3 +60,7 @@ pub const fn class_of(size: usize) -> u8 {
 pub const fn class_of_aligned(size: usize, align: usize) -> Option<u8> {
     CLASSES.class_of_aligned(size, align)
 }
+
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -153,6 +153,23 @@ pub unsafe fn madvise(at: NonNull<u8>, len: usize, advice: Advice) -> Result<(),
     Ok(())
 }
 
+/// Resizes a mapping where it is.
+///
+/// # Errors
+/// `ENOMEM` if there is no room behind it; others, `EFAULT` above all, if the range is not one mapping or a
+/// limit forbids it. The mapping is then as before.
+///
+/// # Safety
+/// The old range is the caller's, and after success what a smaller size cuts off is not used.
+pub unsafe fn mremap_in_place(at: NonNull<u8>, old_len: usize, new_len: usize) -> Result<(), Errno> {
+    // SAFETY: the caller owns the old range, and nothing else is unmapped.
+    unsafe {
+        let args = [at.as_ptr().expose_provenance(), old_len, new_len, 0, 0, 0];
+        super::syscall(libc::SYS_mremap as usize, args)?;
+    }
+    Ok(())
+}
+
 /// Moves or resizes a mapping; it may go anywhere.
 ///
 /// # Errors

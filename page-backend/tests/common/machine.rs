@@ -7,13 +7,15 @@ use std::os::fd::AsRawFd;
 use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-const POOL: &str = "/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages";
+fn pool_file(size: HugeSize) -> String {
+    format!("/sys/kernel/mm/hugepages/hugepages-{}kB/nr_hugepages", size.bytes() / 1024)
+}
 
 /// The machine, held by one test of one process.
 pub(crate) struct Machine {
     _file: File,
     _guard: MutexGuard<'static, ()>,
-    pool_before: Option<u64>,
+    pools_before: Vec<(HugeSize, u64)>,
 }
 
 impl Machine {
@@ -25,29 +27,35 @@ impl Machine {
         let file = File::options().create(true).append(true).open(path).unwrap();
         // SAFETY: the descriptor is open; the call touches no memory.
         assert_eq!(unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_EX) }, 0);
-        Self { _file: file, _guard: guard, pool_before: None }
+        Self { _file: file, _guard: guard, pools_before: Vec::new() }
     }
 
     /// Sets the number of 2 MiB pages that nobody uses to `free`. `None`, with one line said, if the machine
     /// does not let us.
     pub(crate) fn pool_with(&mut self, free: u64) -> Option<()> {
-        let Some(pool) = Pool::read(HugeSize::Size2M) else {
-            println!("this kernel has no pool of 2 MiB pages; testing the refusal instead");
+        self.pool_of(HugeSize::Size2M, free)
+    }
+
+    /// The same for pages of any size.
+    pub(crate) fn pool_of(&mut self, size: HugeSize, free: u64) -> Option<()> {
+        let file = pool_file(size);
+        let Some(pool) = Pool::read(size) else {
+            println!("this kernel has no {file}; testing the refusal instead");
             return None;
         };
         // Surplus pages are not the machine's setting: an earlier test left a mapping behind.
-        self.pool_before.get_or_insert(pool.total - pool.surplus);
+        self.pools_before.push((size, pool.total - pool.surplus));
         let total = pool.total - pool.available() + free;
-        if let Err(error) = fs::write(POOL, total.to_string()) {
-            println!("{POOL} cannot be written ({error}); testing the refusal instead");
+        if let Err(error) = fs::write(&file, total.to_string()) {
+            println!("{file} cannot be written ({error}); testing the refusal instead");
             return None;
         }
-        let available = Pool::read(HugeSize::Size2M).map_or(0, |pool| pool.available());
+        let available = Pool::read(size).map_or(0, |pool| pool.available());
         if available != free {
-            println!("the pool has {available} free pages of {free}; testing the refusal instead");
+            println!("{file}: {available} free pages instead of {free}; testing the refusal instead");
             return None;
         }
-        println!("{POOL}: {} before the test, {total} during it", pool.total);
+        println!("{file}: {} before the test, {total} during it", pool.total);
         Some(())
     }
 
@@ -59,8 +67,8 @@ impl Machine {
 
 impl Drop for Machine {
     fn drop(&mut self) {
-        if let Some(pages) = self.pool_before {
-            let _ = fs::write(POOL, pages.to_string());
+        for (size, pages) in self.pools_before.drain(..).rev() {
+            let _ = fs::write(pool_file(size), pages.to_string());
         }
     }
 }

@@ -227,3 +227,29 @@ pub(crate) fn limit_locked_memory(bytes: u64) {
         assert_eq!(libc::setrlimit(libc::RLIMIT_MEMLOCK, &limit), 0);
     }
 }
+
+/// Makes the kernel refuse what came after Linux 5.10: advices 23 to 25 are `EINVAL`. For children only.
+#[cfg(not(miri))]
+pub(crate) fn pretend_old_kernel() {
+    const LOAD: u16 = (libc::BPF_LD | libc::BPF_W | libc::BPF_ABS) as u16;
+    const JUMP_EQUAL: u16 = (libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K) as u16;
+    const RETURN: u16 = (libc::BPF_RET | libc::BPF_K) as u16;
+    let op = |code, jt, jf, k| libc::sock_filter { code, jt, jf, k };
+    let mut filter = [
+        op(LOAD, 0, 0, 0),
+        op(JUMP_EQUAL, 0, 4, libc::SYS_madvise as u32),
+        // The low half of the third argument.
+        op(LOAD, 0, 0, 32),
+        op(JUMP_EQUAL, 3, 0, 23),
+        op(JUMP_EQUAL, 2, 0, 24),
+        op(JUMP_EQUAL, 1, 0, 25),
+        op(RETURN, 0, 0, libc::SECCOMP_RET_ALLOW),
+        op(RETURN, 0, 0, libc::SECCOMP_RET_ERRNO | libc::EINVAL as u32),
+    ];
+    let program = libc::sock_fprog { len: filter.len() as u16, filter: filter.as_mut_ptr() };
+    // SAFETY: the program lives through the call, which copies it.
+    unsafe {
+        assert_eq!(libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
+        assert_eq!(libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &program), 0);
+    }
+}
