@@ -37,6 +37,6 @@ pub use mmap::Mmap;
 pub use system::{FallbackPolicy, LinkConfig, LinkKind, System, SystemConfig};
 pub use thp::ThpPolicy;
 
-#[cfg(doctest)]
+#[cfg(all(doctest, not(miri)))]
 #[doc = include_str!("../README.md")]
 struct Readme;

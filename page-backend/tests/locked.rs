@@ -10,7 +10,8 @@ use page_backend::{
     PageBackend, Reason, Step, System, SystemConfig, Tier,
 };
 
-const SIZE: usize = 256 * 1024;
+/// Small enough for the lowest usual limit.
+const SIZE: usize = 64 * 1024;
 
 fn map(pages: &impl PageBackend, size: usize) -> Mapping {
     pages.map(size, pages.granule()).unwrap()
@@ -29,21 +30,21 @@ fn resident(mapping: Mapping) -> usize {
     states.iter().filter(|&&state| state & 1 == 1).count()
 }
 
-/// Whether this process may lock as much as the tests want, with a line if not.
-fn may_lock() -> bool {
+/// Whether this process may lock `bytes`; if not, says so and tests that it is refused.
+fn may_lock(bytes: usize) -> bool {
     let limit = sys::getrlimit(sys::Limit::Locked).unwrap();
-    let may = sys::has_cap_ipc_lock() || limit >= 4 << 20;
+    let may = sys::has_cap_ipc_lock() || limit >= bytes as u64;
     if !may {
         println!("the limit of locked memory is {limit} bytes; testing the refusal instead");
         let pages = Locked::new(Mmap::new(), LockMode::Strict);
-        assert_eq!(pages.map(8 << 20, pages.granule()).unwrap_err().reason, Reason::Rlimit);
+        assert_eq!(pages.map(bytes.max(SIZE), pages.granule()).unwrap_err().reason, Reason::Rlimit);
     }
     may
 }
 
 #[test]
 fn locked_bytes_are_what_the_kernel_counts() {
-    if !may_lock() {
+    if !may_lock(4 << 20) {
         return;
     }
     let status = in_child(|| {
@@ -74,7 +75,7 @@ fn locked_bytes_are_what_the_kernel_counts() {
 
 #[test]
 fn purged_locked_memory_is_gone_and_reads_zero() {
-    if !may_lock() {
+    if !may_lock(4 << 20) {
         return;
     }
     let pages = Locked::new(Mmap::new(), LockMode::Strict);
@@ -95,7 +96,7 @@ fn purged_locked_memory_is_gone_and_reads_zero() {
 
 #[test]
 fn an_older_kernel_purges_locked_memory_by_unlocking_it() {
-    if !may_lock() {
+    if !may_lock(4 << 20) {
         return;
     }
     let status = in_child(|| {
@@ -118,7 +119,7 @@ fn an_older_kernel_purges_locked_memory_by_unlocking_it() {
 
 #[test]
 fn purge_works_when_the_program_has_locked_all_its_memory() {
-    if !may_lock() {
+    if !may_lock(4 << 20) {
         return;
     }
     let status = in_child(|| {
@@ -142,6 +143,9 @@ fn purge_works_when_the_program_has_locked_all_its_memory() {
 
 #[test]
 fn a_small_limit_gives_unlocked_memory_or_an_error_by_mode() {
+    if !may_lock(SIZE) {
+        return;
+    }
     let status = in_child(|| {
         limit_locked_memory(SIZE as u64);
         let pages = Locked::new(Mmap::new(), LockMode::Fallback);
@@ -171,6 +175,9 @@ fn a_small_limit_gives_unlocked_memory_or_an_error_by_mode() {
 
 #[test]
 fn memory_that_others_have_locked_counts_against_the_limit() {
+    if !may_lock(SIZE) {
+        return;
+    }
     let status = in_child(|| {
         limit_locked_memory(SIZE as u64);
         let others = sys::mmap_anonymous(SIZE).unwrap();
@@ -198,7 +205,7 @@ fn a_limit_of_zero_is_named() {
 
 #[test]
 fn the_budget_holds() {
-    if !may_lock() {
+    if !may_lock(4 << 20) {
         return;
     }
     let pages = Locked::with_options(Mmap::new(), LockMode::Fallback, LockTime::AtMap, SIZE);
@@ -218,7 +225,7 @@ fn the_budget_holds() {
 
 #[test]
 fn a_forked_child_holds_no_locks_and_takes_none() {
-    if !may_lock() {
+    if !may_lock(4 << 20) {
         return;
     }
     let pages = Locked::new(Mmap::new(), LockMode::Fallback);
@@ -245,6 +252,9 @@ fn a_forked_child_holds_no_locks_and_takes_none() {
 
 #[test]
 fn a_strict_system_gives_nothing_unlocked() {
+    if !may_lock(SIZE) {
+        return;
+    }
     let status = in_child(|| {
         limit_locked_memory(SIZE as u64);
         let system = System::new();
@@ -281,7 +291,7 @@ fn a_lock_that_falls_back_is_told_by_the_system() {
 
 #[test]
 fn any_backend_can_be_locked() {
-    if !may_lock() {
+    if !may_lock(4 << 20) {
         return;
     }
     let mut memory = vec![std::mem::MaybeUninit::uninit(); SIZE];

@@ -61,6 +61,6 @@ pub const fn class_of_aligned(size: usize, align: usize) -> Option<u8> {
     CLASSES.class_of_aligned(size, align)
 }
 
-#[cfg(doctest)]
+#[cfg(all(doctest, not(miri)))]
 #[doc = include_str!("../README.md")]
 struct Readme;

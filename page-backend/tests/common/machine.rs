@@ -24,7 +24,8 @@ impl Machine {
         static LOCK: Mutex<()> = Mutex::new(());
         let guard = LOCK.lock().unwrap_or_else(PoisonError::into_inner);
         let path = std::env::temp_dir().join("stratalloc-machine.lock");
-        let file = File::options().create(true).append(true).open(path).unwrap();
+        // Another user may have made the file; reading it is enough for a lock.
+        let file = File::open(&path).or_else(|_| File::create(&path)).unwrap();
         // SAFETY: the descriptor is open; the call touches no memory.
         assert_eq!(unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_EX) }, 0);
         Self { _file: file, _guard: guard, pools_before: Vec::new() }
