@@ -30,6 +30,7 @@ static UNLOAD: extern "C" fn() = crate::start::unload;
 
 // Before glibc 2.34 these were in libpthread, under the version that is named here; later glibcs still have that version.
 // Weak: a program without threads need not have loaded libpthread, and then nobody calls them.
+#[cfg(not(archive))]
 macro_rules! from_first_glibc {
     ($version:literal: $($name:literal)*) => {
         core::arch::global_asm!($(
@@ -39,7 +40,7 @@ macro_rules! from_first_glibc {
     };
 }
 
-#[cfg(target_arch = "x86_64")]
+#[cfg(all(not(archive), target_arch = "x86_64"))]
 from_first_glibc!("GLIBC_2.2.5": "pthread_key_create" "pthread_setspecific" "pthread_sigmask" "pthread_attr_setstacksize");
-#[cfg(target_arch = "aarch64")]
+#[cfg(all(not(archive), target_arch = "aarch64"))]
 from_first_glibc!("GLIBC_2.17": "pthread_key_create" "pthread_setspecific" "pthread_sigmask" "pthread_attr_setstacksize");

@@ -19,7 +19,8 @@ pub unsafe extern "C" fn load(
     foreign::note_break();
     output::install(start::settings());
     // Without this there are no threads yet, and before glibc 2.34 no thread keys either: a later `pthread_create` installs.
-    if !thread::real().is_null() {
+    // A static archive does not interpose it, and has libc's threads linked in.
+    if cfg!(archive) || !thread::real().is_null() {
         hooks::install();
     }
 }

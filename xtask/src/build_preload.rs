@@ -8,8 +8,7 @@ use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
-pub(crate) const USAGE: &str =
-    "build-preload [--target TRIPLE]   build and check target/preload/libstratalloc.so";
+pub(crate) const USAGE: &str = "build-preload [--target TRIPLE] [--static]   build and check target/preload/libstratalloc.so, or build the archive";
 
 const LIBRARY: &str = "libstratalloc.so";
 
@@ -22,13 +21,21 @@ const LINK_ARGS: &[&str] = &[
 ];
 
 pub(crate) fn run(args: &[OsString]) -> Outcome {
-    let target = match args {
-        [] => None,
-        [flag, target] if flag == "--target" => {
-            Some(target.to_str().ok_or("the target's name is not UTF-8")?)
+    let (mut target, mut archive) = (None, false);
+    let mut rest = args.iter();
+    while let Some(arg) = rest.next() {
+        match arg.to_str() {
+            Some("--static") => archive = true,
+            Some("--target") => {
+                target = Some(rest.next().and_then(|t| t.to_str()).ok_or("--target takes a triple")?);
+            }
+            _ => return Err(format!("usage: {USAGE}")),
         }
-        _ => return Err(format!("usage: {USAGE}")),
-    };
+    }
+    if archive {
+        println!("{}", build_archive(target)?.display());
+        return Ok(ExitCode::SUCCESS);
+    }
     let path = build(target)?;
     let report = check_abi::check(&path)?;
     print!("{report}");
@@ -41,10 +48,38 @@ pub(crate) fn run(args: &[OsString]) -> Outcome {
 /// # Errors
 /// A message that says which step failed.
 pub(crate) fn build(target: Option<&str>) -> Result<PathBuf, String> {
+    let mut args = vec!["--cfg".to_owned(), "preload".to_owned()];
+    args.extend(LINK_ARGS.iter().flat_map(|arg| ["-C".to_owned(), format!("link-arg={arg}")]));
+    let dir = build_crate("cdylib", target, &workspace::target_dir(), &args)?;
+    split_debug(&dir.join("liballoc_ffi.so"), &dir, target)
+}
+
+/// Builds `libstratalloc.a`, for programs that are linked statically, and returns its path.
+///
+/// It has the malloc family alone: no C++ operators, which a static program takes from its C++ runtime, and no
+/// `pthread_create`, which would clash with libc's.
+fn build_archive(target: Option<&str>) -> Result<PathBuf, String> {
+    let args = ["--cfg", "preload", "--cfg", "archive"].map(str::to_owned);
+    // A folder of its own: both builds of the crate have the same file names for cargo.
+    let dir = build_crate("staticlib", target, &workspace::target_dir().join("archive"), &args)?;
+    let mut archive = workspace::target_dir();
+    archive.extend(target);
+    archive.extend(["preload", "libstratalloc.a"]);
+    let strip = format!("{}strip", target.and_then(cross_prefix).unwrap_or_default());
+    let built = dir.join("liballoc_ffi.a");
+    std::fs::create_dir_all(archive.with_file_name("")).map_err(|e| format!("{}: {e}", archive.display()))?;
+    let mut command = Command::new(strip);
+    command.arg("--strip-debug").arg("-o").args([&archive, &built]);
+    workspace::succeed(&mut command, " (apt-get install binutils)")?;
+    Ok(archive)
+}
+
+/// Runs cargo for one kind of the crate; returns the folder of the result.
+fn build_crate(kind: &str, target: Option<&str>, dir: &Path, args: &[String]) -> Result<PathBuf, String> {
     let mut command = workspace::cargo();
     command.args(["rustc", "--quiet", "--package", "alloc-ffi", "--lib", "--profile", "preload"]);
-    command.args(["--crate-type", "cdylib"]);
-    let mut dir = workspace::target_dir();
+    command.args(["--crate-type", kind, "--target-dir"]).arg(dir);
+    let mut dir = dir.to_owned();
     if let Some(target) = target {
         command.args(["--target", target]);
         dir.push(target);
@@ -55,13 +90,10 @@ pub(crate) fn build(target: Option<&str>) -> Result<PathBuf, String> {
             command.env(linker, format!("{prefix}gcc"));
         }
     }
-    command.args(["--", "--cfg", "preload"]);
-    for arg in LINK_ARGS {
-        command.args(["-C", &format!("link-arg={arg}")]);
-    }
+    command.arg("--").args(args);
     workspace::succeed(&mut command, "")?;
     dir.push("preload");
-    split_debug(&dir.join("liballoc_ffi.so"), &dir, target)
+    Ok(dir)
 }
 
 /// The prefix of the GNU tools for another architecture than the one we run on.

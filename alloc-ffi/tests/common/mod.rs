@@ -14,18 +14,27 @@ const LIMIT: Duration = Duration::from_secs(120);
 /// The preload library, built and checked once a test binary.
 pub(crate) fn library() -> &'static Path {
     static LIBRARY: OnceLock<PathBuf> = OnceLock::new();
-    LIBRARY.get_or_init(|| {
-        let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-        let output = Command::new(cargo)
-            .args(["run", "--quiet", "--package", "xtask", "--", "build-preload"])
-            .current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/.."))
-            .stderr(Stdio::inherit())
-            .output()
-            .expect("cargo runs");
-        let text = String::from_utf8(output.stdout).expect("the path is UTF-8");
-        assert!(output.status.success(), "build-preload failed:\n{text}");
-        PathBuf::from(text.lines().last().expect("build-preload prints the library's path"))
-    })
+    LIBRARY.get_or_init(|| build_preload(&[]))
+}
+
+/// The archive for static programs.
+pub(crate) fn archive() -> &'static Path {
+    static ARCHIVE: OnceLock<PathBuf> = OnceLock::new();
+    ARCHIVE.get_or_init(|| build_preload(&["--static"]))
+}
+
+fn build_preload(args: &[&str]) -> PathBuf {
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let output = Command::new(cargo)
+        .args(["run", "--quiet", "--package", "xtask", "--", "build-preload"])
+        .args(args)
+        .current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/.."))
+        .stderr(Stdio::inherit())
+        .output()
+        .expect("cargo runs");
+    let text = String::from_utf8(output.stdout).expect("the path is UTF-8");
+    assert!(output.status.success(), "build-preload failed:\n{text}");
+    PathBuf::from(text.lines().last().expect("build-preload prints the library's path"))
 }
 
 /// A program or module of this directory, compiled with the system's compiler.
