@@ -1,7 +1,9 @@
 //! The page that a tool reads from outside: a snapshot at a place that an ELF note points to.
 //!
-//! The core publishes at slow moments, so the page costs the fast path nothing and is as old as it says:
-//! readers print its age. Only one thread of the process writes at a time, and nothing waits: a publisher
+//! The core publishes at slow moments, so the page costs the fast path nothing. Pages, spans and central
+//! lists change on slow paths alone, so what the page says of them is at most [`INTERVAL_NS`] of activity
+//! behind (more with thousands of threads, see [`tick`]), however old it is. What moves between a program and its
+//! thread's cache alone is counted as it was at the last publication. Readers print the age. Only one thread of the process writes at a time, and nothing waits: a publisher
 //! that finds another at work leaves. Readers are other processes; they copy the page, and the sequence
 //! word tells them whether a writer was at work meanwhile.
 //!
@@ -31,7 +33,7 @@ pub const NOTE_TYPE: u32 = 1;
 pub const NOTE_SIZE: usize = 16;
 
 /// Least nanoseconds between two publications by [`tick`].
-pub const INTERVAL_NS: u64 = 100_000_000;
+pub const INTERVAL_NS: u64 = 5_000_000;
 
 /// Publishing may take one part in so many of a thread's time.
 const SHARE: u64 = 500;
@@ -166,7 +168,7 @@ pub fn publish(fill: impl FnOnce(&mut Snapshot)) -> bool {
     publish_then(fill, |_, _| ()).is_some()
 }
 
-/// Publishes if it is time again, and shows the snapshot to the observer.
+/// Publishes if it is time again, at most 1/500 of the time, and shows the snapshot to the observer.
 ///
 /// `now` is CLOCK_MONOTONIC in nanoseconds. Made for slow paths: one load when it is too early. The first call
 /// only starts the clock, so that short-lived processes pay nothing. The caller holds no lock, because `fill`
@@ -177,8 +179,10 @@ pub fn tick(now: u64, fill: impl FnOnce(&mut Snapshot)) {
     if now >= due {
         DUE.store(now.saturating_add(INTERVAL_NS), Ordering::Relaxed);
         if due != 0 {
+            // `now` may be of the coarse clock, which is no measure.
+            let start = sys::clock_monotonic();
             publish_then(fill, observe);
-            let cost = sys::clock_monotonic().saturating_sub(now);
+            let cost = sys::clock_monotonic().saturating_sub(start);
             let pause = cost.saturating_mul(SHARE).clamp(INTERVAL_NS, 10_000_000_000);
             DUE.store(now.saturating_add(pause), Ordering::Relaxed);
         }

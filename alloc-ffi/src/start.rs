@@ -1,7 +1,7 @@
 //! The constructor and the destructor.
 
 use crate::{foreign, thread};
-use alloc_core::global::{hooks, start};
+use alloc_core::global::{self, hooks, start};
 use alloc_stats::output;
 use core::ffi::{c_char, c_int};
 
@@ -27,5 +27,6 @@ pub unsafe extern "C" fn load(
 
 /// Runs at exit, behind the program's exit handlers. Tears nothing down: others free after it.
 pub extern "C" fn unload() {
+    global::at_exit();
     output::at_exit();
 }

@@ -225,6 +225,30 @@ fn a_short_buffer_gets_the_start_and_the_length_needed() {
     }
 }
 
+/// The names in `{name="value",...}`, whose values escape backslashes, quotes and newlines.
+fn label_names(labels: &str) -> Option<Vec<&str>> {
+    let mut rest = labels.strip_prefix('{')?.strip_suffix('}')?;
+    let mut names = vec![];
+    loop {
+        let (name, value) = rest.split_once("=\"")?;
+        names.push(name);
+        let mut escaped = false;
+        let end = value.bytes().position(|b| {
+            let ends = b == b'"' && !escaped;
+            escaped = b == b'\\' && !escaped;
+            ends
+        })?;
+        let escapes = value[..end].replace("\\\\", "").replace("\\\"", "").replace("\\n", "");
+        if escapes.contains(['\\', '"']) {
+            return None;
+        }
+        match value[end + 1..].strip_prefix(',') {
+            Some(more) => rest = more,
+            None => return value[end + 1..].is_empty().then_some(names),
+        }
+    }
+}
+
 /// Checks the rules of the text format that `promtool check metrics` checks, and returns the samples.
 fn parse_prometheus(text: &str) -> Result<BTreeMap<String, f64>, String> {
     let name_ok = |name: &str| {
@@ -261,14 +285,11 @@ fn parse_prometheus(text: &str) -> Result<BTreeMap<String, f64>, String> {
                 return fail("sample outside its family");
             }
             if let Some(labels) = series.strip_prefix(name).filter(|l| !l.is_empty()) {
-                let inner = labels.strip_prefix('{').and_then(|l| l.strip_suffix('}')).ok_or("braces")?;
-                let mut keys = BTreeSet::new();
-                for label in inner.split("\",") {
-                    let (key, value) = label.split_once("=\"").ok_or("label")?;
-                    let value = value.strip_suffix('"').unwrap_or(value);
-                    if !name_ok(key) || value.contains(['"', '\n']) || !keys.insert(key) {
-                        return fail("bad label");
-                    }
+                let Some(keys) = label_names(labels) else { return fail("bad labels") };
+                if !keys.iter().all(|key| name_ok(key))
+                    || keys.iter().collect::<BTreeSet<_>>().len() != keys.len()
+                {
+                    return fail("bad label name");
                 }
             }
             let value: f64 = value.parse().map_err(|_| format!("bad number: {line}"))?;
@@ -288,6 +309,9 @@ fn the_checker_of_the_prometheus_format_can_fail() {
         "# HELP x y\n# TYPE x gauge\nx one\n",
         "# HELP x y\n# TYPE x gauge\nx{1a=\"2\"} 1\n",
         "# HELP x y\n# TYPE x gauge\nx 1",
+        "# HELP x y\n# TYPE x gauge\nx{a=\"b\"c\"} 1\n",
+        "# HELP x y\n# TYPE x gauge\nx{a=\"b\\c\"} 1\n",
+        "# HELP x y\n# TYPE x gauge\nx{a=\"b\",a=\"c\"} 1\n",
         "# HELP x.y z\n# TYPE x.y gauge\nx.y 1\n",
     ] {
         assert!(parse_prometheus(bad).is_err(), "{bad}");
@@ -295,7 +319,8 @@ fn the_checker_of_the_prometheus_format_can_fail() {
 }
 
 fn any_name() -> impl Strategy<Value = Name> {
-    any::<[u8; 24]>().prop_map(|bytes| Name { bytes })
+    let odd = prop::sample::select(&["\"", "\\", "a\",b=\"c", "\\n"][..]).prop_map(Name::new);
+    prop_oneof![any::<[u8; 24]>().prop_map(|bytes| Name { bytes }), odd]
 }
 
 fn any_snapshot() -> impl Strategy<Value = Snapshot> {

@@ -34,8 +34,8 @@ fn balance(s: &Snapshot, out: &mut dyn Sink) {
     line(" + ", s.purged_page_bytes(), "free pages given back to the system", out);
     line(" = ", s.heap_bytes(), "address space of the heap", out);
     line("   ", s.metadata.mapped, "metadata beside the heap", out);
-    line("   ", s.thread_caches.claimed, "claimed by thread caches, of a budget of", out);
-    line("   ", s.thread_caches.budget, "for all of them", out);
+    line("   ", s.thread_caches.claimed, "of the budget claimed by thread caches", out);
+    line("   ", s.thread_caches.budget, "budget of all thread caches", out);
     if s.soft_limit != 0 {
         line("   ", s.soft_limit, "soft limit", out);
     }

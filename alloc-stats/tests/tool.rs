@@ -2,11 +2,13 @@
 
 use alloc_core::snapshot::Snapshot;
 use alloc_core::stats_page;
+use std::os::fd::AsRawFd;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Output};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::{process, thread};
+use std::time::Duration;
+use std::{process, ptr, thread};
 
 /// The page is one to a process, and so is the right to publish for a test.
 static PUBLISHING: Mutex<()> = Mutex::new(());
@@ -83,7 +85,7 @@ fn a_busy_writer_never_shows_a_torn_page() {
                     s.hard_limit = n;
                 }));
                 // Most of the time a writer is at rest, as in a real process.
-                thread::sleep(std::time::Duration::from_micros(50));
+                thread::sleep(Duration::from_micros(50));
             }
         });
         for _ in 0..30 {
@@ -102,6 +104,13 @@ fn a_busy_writer_never_shows_a_torn_page() {
 fn the_child_of_a_fork_is_not_taken_for_its_parent() {
     let _alone = PUBLISHING.lock().unwrap();
     assert!(stats_page::publish(|_| {}));
+    let executable = std::fs::File::open("/proc/self/exe").unwrap();
+    // SAFETY: a new private mapping, which stays. It carries the note as data, as a backtrace's mappings do.
+    let data = unsafe {
+        let len = executable.metadata().unwrap().len() as usize;
+        libc::mmap(ptr::null_mut(), len, libc::PROT_READ, libc::MAP_PRIVATE, executable.as_raw_fd(), 0)
+    };
+    assert_ne!(data, libc::MAP_FAILED);
     // SAFETY: the child makes nothing but async-signal-safe calls.
     let child = unsafe { libc::fork() };
     assert!(child >= 0);
@@ -118,7 +127,7 @@ fn the_child_of_a_fork_is_not_taken_for_its_parent() {
     // SAFETY: the child is ours and has not been waited for.
     unsafe {
         libc::kill(child, libc::SIGKILL);
-        libc::waitpid(child, std::ptr::null_mut(), 0);
+        libc::waitpid(child, ptr::null_mut(), 0);
     }
     refused(&output, 6, "since it was forked");
 }
@@ -142,10 +151,17 @@ fn a_process_of_somebody_else_is_refused() {
         // As nobody, with the tool where nobody can run it.
         let copy = std::env::temp_dir().join(format!("stratalloc-tool-{}", process::id()));
         std::fs::copy(env!("CARGO_BIN_EXE_stratalloc"), &copy).unwrap();
-        let output =
-            Command::new(&copy).args(["stat", &process::id().to_string()]).uid(65534).gid(65534).output();
+        let mut command = Command::new(&copy);
+        command.args(["stat", &process::id().to_string()]).uid(65534).gid(65534);
+        let output = loop {
+            match command.output() {
+                // A child that another test has just forked still has the copy open for writing.
+                Err(e) if e.raw_os_error() == Some(libc::ETXTBSY) => thread::sleep(Duration::from_millis(10)),
+                result => break result.unwrap(),
+            }
+        };
         std::fs::remove_file(&copy).unwrap();
-        output.unwrap()
+        output
     } else {
         command(1, "text").output().unwrap()
     };

@@ -18,7 +18,7 @@ pub mod start;
 pub use inspect::{CheckError, check, owns, snapshot, usable_size};
 pub use realloc::realloc;
 pub(crate) use realloc::realloc_sized;
-pub use release::trim;
+pub use release::{at_exit, trim};
 
 use crate::front::bins::{Bins, sentinel_empty};
 use crate::front::{self, Foreign};

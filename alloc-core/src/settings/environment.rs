@@ -81,7 +81,8 @@ impl Settings {
         });
         if !settings.programs.is_empty() {
             let mut path = [0; 4096];
-            settings.restrict_to(executable(&mut path));
+            let mut command = [0; 16];
+            settings.restrict_to(executable(&mut path), command_name(&mut command));
         }
         if settings.confirm_conf {
             settings.confirm();
@@ -106,11 +107,21 @@ impl Settings {
 /// The path of the running executable; empty if the kernel does not tell.
 fn executable(path: &mut [u8]) -> &[u8] {
     let link = c"/proc/self/exe";
-    let (buffer, size) = (path.as_mut_ptr() as usize, path.len());
-    let args = [libc::AT_FDCWD as usize, link.as_ptr() as usize, buffer, size, 0, 0];
+    let (buffer, size) = (path.as_mut_ptr().expose_provenance(), path.len());
+    let args = [libc::AT_FDCWD as usize, link.as_ptr().expose_provenance(), buffer, size, 0, 0];
     // SAFETY: readlinkat(2) reads a C string and writes at most `size` bytes to a buffer of that size.
     let len = unsafe { sys::syscall(libc::SYS_readlinkat as usize, args) }.unwrap_or(0);
     path.get(..len).unwrap_or(&[])
+}
+
+/// The command name of the calling thread, which is that of the process while it starts.
+fn command_name(name: &mut [u8; 16]) -> &[u8] {
+    let args = [libc::PR_GET_NAME as usize, name.as_mut_ptr().expose_provenance(), 0, 0, 0, 0];
+    // SAFETY: the call writes at most 16 bytes, with a zero at the end, to a buffer of that size.
+    if unsafe { sys::syscall(libc::SYS_prctl as usize, args) }.is_err() {
+        return &[];
+    }
+    name.split(|&b| b == 0).next().unwrap_or(&[])
 }
 
 /// The entries of a C environment.

@@ -217,16 +217,22 @@ impl Settings {
         self.origins.get(key as usize).copied().unwrap_or(Origin::Default)
     }
 
-    /// Whether `programs` names an executable; an empty list names all. Only the last part of a path counts.
-    pub fn names_program(&self, executable: &[u8]) -> bool {
+    /// Whether `programs` names this process: by its executable (the last part of the path counts), or by its command
+    /// name, which is that of a symbolic link to the executable and cut to 15 bytes. An empty list names all.
+    pub fn names_program(&self, executable: &[u8], command: &[u8]) -> bool {
         let name = executable.rsplit(|&b| b == b'/').next().unwrap_or(executable);
         let name = name.strip_suffix(b" (deleted)").unwrap_or(name);
-        self.programs.is_empty() || self.programs.as_bytes().split(|&b| b == b'|').any(|p| p == name)
+        self.programs.is_empty()
+            || self
+                .programs
+                .as_bytes()
+                .split(|&b| b == b'|')
+                .any(|p| p == name || p == command || (command.len() == 15 && p.starts_with(command)))
     }
 
-    /// Falls back to plain 4K pages, unlocked, and no outputs, if `programs` does not name this executable.
-    pub fn restrict_to(&mut self, executable: &[u8]) {
-        self.excluded = !self.names_program(executable);
+    /// Falls back to plain 4K pages, unlocked, and no outputs, if `programs` does not name this process.
+    pub fn restrict_to(&mut self, executable: &[u8], command: &[u8]) {
+        self.excluded = !self.names_program(executable, command);
         if self.excluded {
             self.backend = Chain::SMALL;
             self.stats_at_exit = Format::Off;

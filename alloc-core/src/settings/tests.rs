@@ -117,11 +117,15 @@ fn programs_take_both_separators() {
     for text in ["programs:mysqld|mariadbd", "programs:mysqld,mariadbd", "programs: mysqld , mariadbd ,"] {
         let s = good(&format!("{text},backend:huge"));
         assert_eq!(s.programs.as_bytes(), b"mysqld|mariadbd", "{text}");
-        assert!(s.names_program(b"/usr/sbin/mariadbd") && s.names_program(b"mysqld"));
-        assert!(s.names_program(b"/usr/sbin/mariadbd (deleted)"));
-        assert!(!s.names_program(b"/usr/bin/mysqld_safe") && !s.names_program(b""));
+        assert!(s.names_program(b"/usr/sbin/mariadbd", b"") && s.names_program(b"mysqld", b"x"));
+        assert!(s.names_program(b"/usr/sbin/mariadbd (deleted)", b""));
+        assert!(s.names_program(b"/usr/sbin/mariadbd-11", b"mysqld"), "a link to it");
+        assert!(!s.names_program(b"/usr/bin/mysqld_safe", b"mysqld_safe") && !s.names_program(b"", b""));
     }
-    assert!(Settings::DEFAULT.names_program(b"/bin/bash"));
+    assert!(Settings::DEFAULT.names_program(b"/bin/bash", b"bash"));
+    let long = good("programs:a_very_long_program_name");
+    assert!(long.names_program(b"/usr/bin/other", b"a_very_long_pro"));
+    assert!(!long.names_program(b"/usr/bin/other", b"a_very_long"));
     assert_eq!(good("programs:a,programs:b").programs.as_bytes(), b"b");
     assert!(one_problem("programs:/usr/sbin/mysqld").contains("without a path"));
     assert!(one_problem("backend:4k,mysqld").starts_with("column 12: no value for \"mysqld\""));
@@ -132,9 +136,9 @@ fn other_programs_get_plain_pages_and_no_outputs() {
     let mut s =
         good("programs:mariadbd,backend:huge+locked,stats_file:/tmp/x,stats_at_exit:json,release_delay:5s");
     let before = s;
-    s.restrict_to(b"/usr/sbin/mariadbd");
+    s.restrict_to(b"/usr/sbin/mariadbd", b"mariadbd");
     assert_eq!(s, before);
-    s.restrict_to(b"/bin/bash");
+    s.restrict_to(b"/bin/bash", b"bash");
     assert!(s.excluded && s.stats_file.is_empty() && s.stats_at_exit == Format::Off);
     assert_eq!((s.backend, s.release_delay), (Chain::SMALL, Delay::Millis(5000)));
 }

@@ -38,6 +38,17 @@ impl Error {
         }
     }
 
+    /// Whether this error about one object of a process says more than `other` about another.
+    pub(crate) fn knows_more_than(&self, other: &Self) -> bool {
+        let rank = |error: &Self| match error {
+            Self::NotOnStratalloc(_) => 0,
+            Self::OtherLayout { .. } => 1,
+            Self::NothingPublished(_) => 2,
+            _ => 3,
+        };
+        rank(self) > rank(other)
+    }
+
     /// The meaning of a failed system call on a process.
     pub(crate) fn of_call(pid: u32, error: io::Error) -> Self {
         match error.raw_os_error() {
@@ -63,7 +74,7 @@ impl fmt::Display for Error {
             ),
             Self::NothingPublished(pid) => write!(
                 f,
-                "process {pid} has stratalloc, but has published no numbers yet (it does while it allocates)"
+                "process {pid} has stratalloc, but has published no numbers yet (it does after 5 ms of allocating)"
             ),
             Self::OnlyParents { pid, parent } => write!(
                 f,

@@ -25,18 +25,20 @@ impl Live {
     /// Reads the page of a process.
     pub(crate) fn read(pid: u32) -> Result<Self, Error> {
         let mut target = Target::new(pid);
-        // Of several copies in one process (a library and an executable), the one that publishes counts.
-        let mut worst = Error::NotOnStratalloc(pid);
+        // Of several copies in one process the one that publishes counts: a library and an executable, but also
+        // an object's file mapped as data, as backtraces do, where the note leads nowhere.
+        let mut best = Error::NotOnStratalloc(pid);
         for object in target.objects()? {
             if let Some(note) = elf::find(&mut target, &object)? {
                 match Self::read_page(&mut target, note) {
                     Ok(page) => return Ok(Self { page, object: object.path }),
                     Err(error @ (Error::NoProcess(_) | Error::NoPermission(_))) => return Err(error),
-                    Err(error) => worst = error,
+                    Err(error) if error.knows_more_than(&best) => best = error,
+                    Err(_) => {}
                 }
             }
         }
-        Err(worst)
+        Err(best)
     }
 
     fn read_page(target: &mut Target, note: Note) -> Result<Box<StatsPage>, Error> {
@@ -48,7 +50,10 @@ impl Live {
             if attempt > 0 {
                 thread::sleep(PAUSE);
             }
-            let page = copy(target, note.page)?;
+            let page = match copy(target, note.page) {
+                Err(Error::Io(_)) => return Err(Error::NotOnStratalloc(pid)),
+                result => result?,
+            };
             let header = &page.header;
             match header.magic.load(Relaxed) {
                 MAGIC => {}

@@ -37,8 +37,9 @@ const EXIT_CODES: &str = "Exit codes:
 enum Command {
     /// Prints what the heap of a process holds.
     ///
-    /// The numbers are those that the process published last: it does so on its slow paths, at most ten times a
-    /// second, and from the helper thread while it idles (background_thread:true). The age is printed with them.
+    /// The numbers are those that the process published last, and their age is printed with them. It publishes while it
+    /// takes the slow paths of the heap, and from the helper thread while it idles (background_thread:true). Blocks
+    /// that move only between the program and its threads' caches do not make it publish.
     #[command(after_help = EXIT_CODES)]
     Stat {
         /// The process.
