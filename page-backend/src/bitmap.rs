@@ -1,5 +1,6 @@
 //! A bitmap in borrowed memory: which granules of a buffer are in use.
 
+use crate::error::align_up;
 use core::ptr::NonNull;
 
 /// Bits in a word.
@@ -46,7 +47,7 @@ impl Bitmap {
     }
 
     fn get(&mut self, bit: usize) -> bool {
-        self.as_slice()[bit / BITS] >> (bit % BITS) & 1 == 1
+        self.as_slice().get(bit / BITS).is_some_and(|word| word >> (bit % BITS) & 1 == 1)
     }
 
     /// Whether all of the bits `at..at + count` exist and are `value`.
@@ -61,11 +62,14 @@ impl Bitmap {
         let words = self.as_slice();
         for bit in at..at + count {
             let mask = 1 << (bit % BITS);
-            if value { words[bit / BITS] |= mask } else { words[bit / BITS] &= !mask }
+            if let Some(word) = words.get_mut(bit / BITS) {
+                *word = if value { *word | mask } else { *word & !mask };
+            }
         }
     }
 
-    /// Finds `count` clear bits that begin at one of `first`, `first + step`, ..., and sets them.
+    /// Finds `count` clear bits that begin at one of `first`, `first + step`, ..., and sets them; `step` is a
+    /// power of two.
     pub(crate) fn take_first(&mut self, count: usize, first: usize, step: usize) -> Option<usize> {
         let mut at = first;
         while at.checked_add(count)? <= self.len {
@@ -75,7 +79,7 @@ impl Bitmap {
                     return Some(at);
                 }
                 // The next start behind the last bit in the way.
-                Some(taken) => at += (taken + 1 - at).next_multiple_of(step),
+                Some(taken) => at += align_up(taken + 1 - at, step)?,
             }
         }
         None

@@ -2,6 +2,7 @@
 
 use crate::backend::{Capabilities, MapError, Mapping, PageBackend, Tier, Usage};
 use crate::counters::Bytes;
+use crate::error::align_up;
 use core::ptr::NonNull;
 
 /// Lets another backend map at most so many bytes; then it refuses with
@@ -48,7 +49,7 @@ unsafe impl<B: PageBackend> PageBackend for Capped<B> {
     fn map(&self, size: usize, align: usize) -> Result<Mapping, MapError> {
         let granule = self.inner.granule();
         // An overflow gives 0, which the inner backend refuses.
-        let size = size.checked_next_multiple_of(granule).unwrap_or(0);
+        let size = align_up(size, granule).unwrap_or(0);
         let mapping = self.counted(size, || self.inner.map(size, align.max(granule)))?;
         self.held.resize(size, mapping.len);
         Ok(mapping)
@@ -90,7 +91,7 @@ unsafe impl<B: PageBackend> PageBackend for Capped<B> {
         tier: Tier,
     ) -> Result<Mapping, MapError> {
         let granule = self.inner.granule_of(tier);
-        let new_size = new_size.checked_next_multiple_of(granule).unwrap_or(0);
+        let new_size = align_up(new_size, granule).unwrap_or(0);
         let more = new_size.saturating_sub(size);
         // SAFETY: as the caller vouches.
         let mapping = self

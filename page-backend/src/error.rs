@@ -83,9 +83,19 @@ fn over_address_limit(size: usize) -> bool {
     used.saturating_add(size as u64) > limit
 }
 
+/// Rounds up to a power of two; `None` on overflow. Unlike `next_multiple_of` it has no division by zero to
+/// panic about.
+pub(crate) const fn align_up(value: usize, align: usize) -> Option<usize> {
+    debug_assert!(align.is_power_of_two());
+    match value.checked_add(align.wrapping_sub(1)) {
+        Some(sum) => Some(sum & align.wrapping_neg()),
+        None => None,
+    }
+}
+
 /// Checks what every `map` demands of its arguments.
 pub(crate) const fn check_request(size: usize, align: usize, granule: usize) -> Result<(), MapError> {
-    let aligned = align.is_power_of_two() && align >= granule && size.is_multiple_of(granule);
+    let aligned = align.is_power_of_two() && align >= granule && size & (granule - 1) == 0;
     if aligned && size != 0 && size <= isize::MAX as usize && align <= isize::MAX as usize {
         Ok(())
     } else {
@@ -108,6 +118,16 @@ mod tests {
             }
         }
         assert_eq!(MapError::from_bits(0), None);
+    }
+
+    #[test]
+    fn rounding_up() {
+        assert_eq!(
+            [0, 1, 4095, 4096, 4097].map(|n| align_up(n, 4096)),
+            [0, 4096, 4096, 4096, 8192].map(Some)
+        );
+        assert_eq!(align_up(usize::MAX, 4096), None);
+        assert_eq!(align_up(usize::MAX, 1), Some(usize::MAX));
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use crate::backend::{Capabilities, MapError, Mapping, PageBackend, Reason, Step, Tier, Usage};
 use crate::bitmap::Bitmap;
 use crate::counters::Bytes;
-use crate::error::check_request;
+use crate::error::{align_up, check_request};
 use core::cell::UnsafeCell;
 use core::marker::PhantomData;
 use core::mem::MaybeUninit;
@@ -16,7 +16,8 @@ use core::sync::atomic::{AtomicBool, Ordering};
 /// they are handed out. It needs neither an operating system nor another allocator, and works under Miri.
 pub struct FixedBuffer<'a> {
     base: NonNull<u8>,
-    granule: usize,
+    /// The granule is two to this power, so that no division is needed.
+    shift: u32,
     lock: AtomicBool,
     used: UnsafeCell<Bitmap>,
     mapped: Bytes,
@@ -44,18 +45,19 @@ impl<'a> FixedBuffer<'a> {
     /// If `granule` is not a power of two of at least 64.
     pub fn with_granule(buffer: &'a mut [MaybeUninit<u8>], granule: usize) -> Self {
         assert!(granule.is_power_of_two() && granule >= 64);
+        let shift = granule.trailing_zeros();
         let len = buffer.len();
         let start = NonNull::from(buffer).cast::<u8>();
         // Offsets from the start of the buffer, never beyond its end.
         let aligned = |offset: usize, align: usize| {
-            let at = start.addr().get().saturating_add(offset).checked_next_multiple_of(align);
+            let at = align_up(start.addr().get().saturating_add(offset), align);
             at.map_or(len, |at| (at - start.addr().get()).min(len))
         };
         let words_at = aligned(0, align_of::<u64>());
         // Bits for the whole rest, a few of which the bitmap itself makes superfluous.
-        let words = Bitmap::words((len - words_at) / granule);
+        let words = Bitmap::words((len - words_at) >> shift);
         let base_at = aligned(words_at + words * size_of::<u64>(), granule);
-        let granules = (len - base_at) / granule;
+        let granules = (len - base_at) >> shift;
         // SAFETY: if there is a granule, the words lie before it, aligned and within the buffer, and if there
         // is none, none are used; `base_at <= len`.
         let (used, base) = unsafe {
@@ -64,7 +66,7 @@ impl<'a> FixedBuffer<'a> {
         };
         Self {
             base,
-            granule,
+            shift,
             lock: AtomicBool::new(false),
             used: UnsafeCell::new(used),
             mapped: Bytes::new(),
@@ -81,7 +83,7 @@ impl<'a> FixedBuffer<'a> {
 
     /// Bytes that can be mapped at most, in all.
     pub fn capacity(&self) -> usize {
-        self.with_bitmap(|used| used.len()) * self.granule
+        self.with_bitmap(|used| used.len()) << self.shift
     }
 
     fn with_bitmap<T>(&self, work: impl FnOnce(&mut Bitmap) -> T) -> T {
@@ -97,9 +99,9 @@ impl<'a> FixedBuffer<'a> {
     /// The granules that a range covers; `None` if it is not made of granules of the buffer.
     fn granules(&self, ptr: NonNull<u8>, size: usize) -> Option<(usize, usize)> {
         let offset = ptr.addr().get().checked_sub(self.base.addr().get())?;
-        let whole = offset.is_multiple_of(self.granule) && size.is_multiple_of(self.granule);
+        let whole = (offset | size) & (self.granule() - 1) == 0;
         (whole && offset.checked_add(size)? <= self.capacity())
-            .then_some((offset / self.granule, size / self.granule))
+            .then_some((offset >> self.shift, size >> self.shift))
     }
 }
 
@@ -107,21 +109,20 @@ impl<'a> FixedBuffer<'a> {
 // was there from the start; unmap and purge touch the given range only, and an error comes before any effect.
 unsafe impl PageBackend for FixedBuffer<'_> {
     fn granule(&self) -> usize {
-        self.granule
+        1 << self.shift
     }
 
     fn map(&self, size: usize, align: usize) -> Result<Mapping, MapError> {
-        check_request(size, align, self.granule)?;
+        check_request(size, align, self.granule())?;
         let base = self.base.addr().get();
         // The first granule that is aligned, and how many lie between two such granules.
-        let first = base.checked_next_multiple_of(align).map(|at| (at - base) / self.granule);
+        let first = align_up(base, align).map(|at| (at - base) >> self.shift);
         let first = first.ok_or(MapError::refused(Reason::BadRequest, Step::Check))?;
-        let found =
-            self.with_bitmap(|used| used.take_first(size / self.granule, first, align / self.granule));
+        let found = self.with_bitmap(|used| used.take_first(size >> self.shift, first, align >> self.shift));
         let at = found.ok_or(MapError::refused(Reason::NoMemory, Step::Map))?;
         // SAFETY: the granules lie within the buffer, and their bits made them ours.
         let ptr = unsafe {
-            let ptr = self.base.add(at * self.granule);
+            let ptr = self.base.add(at << self.shift);
             ptr.write_bytes(0, size);
             ptr
         };
@@ -150,10 +151,10 @@ unsafe impl PageBackend for FixedBuffer<'_> {
     }
 
     unsafe fn grow(&self, ptr: NonNull<u8>, size: usize, extra: usize, _tier: Tier) -> Result<(), MapError> {
-        check_request(extra, self.granule, self.granule)?;
+        check_request(extra, self.granule(), self.granule())?;
         let bad = MapError::refused(Reason::BadRequest, Step::Check);
         let (at, count) = self.granules(ptr, size).ok_or(bad)?;
-        let more = extra / self.granule;
+        let more = extra >> self.shift;
         let taken = self.with_bitmap(|used| {
             let free = used.all(at + count, more, false);
             if free {
@@ -165,7 +166,7 @@ unsafe impl PageBackend for FixedBuffer<'_> {
             return Err(MapError::refused(Reason::NoMemory, Step::Remap));
         }
         // SAFETY: the granules behind the run lie within the buffer, and their bits made them ours.
-        unsafe { self.base.add((at + count) * self.granule).write_bytes(0, extra) };
+        unsafe { self.base.add((at + count) << self.shift).write_bytes(0, extra) };
         self.mapped.add(extra);
         Ok(())
     }

@@ -2,7 +2,7 @@
 
 use crate::backend::{Capabilities, MapError, Mapping, PageBackend, Reason, Step, Tier, Usage};
 use crate::counters::Bytes;
-use crate::error::check_request;
+use crate::error::{align_up, check_request};
 use crate::mmap::{behind, map_at};
 use crate::pool;
 use crate::populate::populate;
@@ -134,8 +134,8 @@ impl Hugetlb {
             let probe = sys::mmap_anonymous(total)?;
             // SAFETY: the mapping was just made and nobody knows of it.
             unsafe { sys::munmap(probe, total)? };
-            let at = probe.addr().get().next_multiple_of(align);
-            let Some(at) = NonNull::new(ptr::with_exposed_provenance_mut(at)) else { continue };
+            let at = align_up(probe.addr().get(), align).map(ptr::with_exposed_provenance_mut);
+            let Some(at) = at.and_then(NonNull::new) else { continue };
             let got = match &self.source {
                 HugeSource::Anonymous => map_at(at, size, self.size.flags()).map(|()| at),
                 HugeSource::Mount(path) => self.reserve_file(path.as_c_str(), at.as_ptr(), size),

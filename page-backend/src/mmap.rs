@@ -153,7 +153,7 @@ unsafe impl PageBackend for Mmap {
             return Err(MapError::refused(Reason::Unsupported, Step::Remap));
         }
         let failed = |errno| MapError::mapping(errno, Step::Remap, new_size);
-        if !ptr.addr().get().is_multiple_of(align) {
+        if !is_aligned(ptr, align) {
             return Err(MapError::refused(Reason::Unsupported, Step::Remap));
         }
         // Besides being the best outcome, this finds out whether the kernel would move the range at all,
@@ -194,11 +194,15 @@ unsafe impl PageBackend for Mmap {
     }
 }
 
+fn is_aligned(ptr: NonNull<u8>, align: usize) -> bool {
+    ptr.addr().get() & (align - 1) == 0
+}
+
 /// Maps anonymous memory at an alignment.
 fn map_aligned(size: usize, align: usize) -> Result<NonNull<u8>, Errno> {
     // Newer kernels align anonymous mappings of 2 MiB and more by themselves.
     let ptr = sys::mmap_anonymous(size)?;
-    if ptr.addr().get().is_multiple_of(align) {
+    if is_aligned(ptr, align) {
         return Ok(ptr);
     }
     // SAFETY: the mapping was just made and nobody knows of it.
@@ -206,7 +210,8 @@ fn map_aligned(size: usize, align: usize) -> Result<NonNull<u8>, Errno> {
     let slack = align - sys::page_size();
     let total = size.checked_add(slack).ok_or(Errno::ENOMEM)?;
     let ptr = sys::mmap_anonymous(total)?;
-    let head = ptr.addr().get().next_multiple_of(align) - ptr.addr().get();
+    // The mapping ends below the top of the address space, so this does not overflow.
+    let head = ptr.addr().get().wrapping_neg() & (align - 1);
     // SAFETY: head <= slack, so all three parts lie within the mapping; the outer ones are used by nobody.
     unsafe {
         let aligned = ptr.add(head);
