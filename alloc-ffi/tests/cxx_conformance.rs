@@ -21,6 +21,11 @@ fn sized_delete_states_a_wrong_size() {
 }
 
 #[test]
+fn program_replaces_some_operators() {
+    same_as_glibc(&source("cxx/own_operators.cpp").program(), &[]);
+}
+
+#[test]
 fn static_destructors_free_after_exit_handlers() {
     same_as_glibc(&source("cxx/static_destructors.cpp").program(), &[]);
 }

@@ -1,14 +1,11 @@
-//! C++'s operators new and delete, in all their forms.
+//! `operator new`.
 //!
-//! A form of `operator new` is, as `malloc`, its own fast path. When that misses it jumps to a naked function
-//! which tries in earnest, and if there is no memory jumps on to the same operator of the C++ runtime: that one
-//! runs the new handler, throws, or returns null as the standard says. At that moment no frame of ours
-//! is on the stack, so nothing of Rust is ever unwound, and no lock is held.
-//!
-//! Sizes and alignments that a program states in `operator delete` are not trusted: programs that state them
-//! wrongly have run well on other allocators.
+//! A form is, as `malloc`, its own fast path. When that misses it jumps to a naked function which tries in earnest,
+//! and if there is no memory jumps on to the same operator of the C++ runtime: that one runs the new handler, throws, or
+//! returns null as the standard says. At that moment no frame of ours is on the stack, so nothing of Rust is ever
+//! unwound, and no lock is held.
 
-use crate::malloc::release;
+use super::{forwards, replaced};
 use crate::symbols::{self, Scope};
 use alloc_core::global;
 use alloc_core::message::Message;
@@ -18,7 +15,7 @@ use core::ptr;
 /// The C++ runtimes that define the operators.
 const RUNTIMES: Scope = Scope::Sonames(&[b"libstdc++.so.", b"libc++abi.so.", b"libc++.so."]);
 
-/// The forms of `operator new`; the bits say which parameters a form has.
+/// Bits of the forms that have code of their own.
 const NOTHROW: usize = 1;
 const ALIGNED: usize = 2;
 const ARRAY: usize = 4;
@@ -46,7 +43,10 @@ struct Attempt {
 ///
 /// `align` is the second argument of the operator, whatever that is in this form.
 extern "C" fn attempt(size: usize, align: usize, form: usize) -> Attempt {
-    let block = if form & ALIGNED == 0 {
+    let block = if form & NOTHROW != 0 && replaced::any() {
+        // The runtime's nothrow form calls the throwing one, which is the program's.
+        ptr::null_mut()
+    } else if form & ALIGNED == 0 {
         global::alloc_slow(size)
     } else if align.is_power_of_two() {
         global::alloc_aligned(align, size)
@@ -160,12 +160,6 @@ naked_half!(
     NOTHROW
 );
 naked_half!(
-    /// Behind [`new_array`].
-    #[cold]
-    new_array_slow,
-    ARRAY
-);
-naked_half!(
     /// Behind [`new_array_nothrow`].
     #[cold]
     new_array_nothrow_slow,
@@ -186,103 +180,66 @@ naked_half!(
     ALIGNED | NOTHROW
 );
 naked_half!(
-    /// `operator new[](size_t, align_val_t)`.
-    #[cfg_attr(all(preload, not(archive)), unsafe(export_name = "_ZnamSt11align_val_t"))]
-    pub new_array_aligned,
-    ARRAY | ALIGNED
-);
-naked_half!(
     /// `operator new[](size_t, align_val_t, const nothrow_t &)`.
     #[cfg_attr(all(preload, not(archive)), unsafe(export_name = "_ZnamSt11align_val_tRKSt9nothrow_t"))]
     pub new_array_aligned_nothrow,
     ARRAY | ALIGNED | NOTHROW
 );
 
-/// The tag of a form that has one, or zero, which nobody looks at.
-macro_rules! first_or_zero {
-    () => {
-        0
-    };
-    ($tag:ident) => {
-        $tag
-    };
+/// `operator new(size_t)`.
+///
+/// The call of the naked half is in tail position, and an optimised build makes a jump of it; a test looks at the stack
+/// from within a new handler.
+///
+/// # Safety
+/// As in C++.
+#[cfg_attr(all(preload, not(archive)), unsafe(export_name = "_Znwm"))]
+pub unsafe extern "C" fn new(size: usize) -> *mut u8 {
+    let block = global::alloc_fast(size);
+    if !block.is_null() {
+        return block;
+    }
+    // SAFETY: the naked half gets what we got.
+    unsafe { new_slow(size, 0, 0) }
 }
 
-/// Defines a form of `operator new` with a fast path. The call of the naked half is in tail position, and an
-/// optimised build makes a jump of it; a test looks at the stack from within a new handler.
-macro_rules! operator_new {
-    ($(#[$doc:meta])* $name:ident, $export:literal, $slow:ident $(, $tag:ident)?) => {
-        $(#[$doc])*
-        ///
-        /// # Safety
-        /// As in C++.
-        #[cfg_attr(all(preload, not(archive)), unsafe(export_name = $export))]
-        pub unsafe extern "C" fn $name(size: usize $(, $tag: usize)?) -> *mut u8 {
-            let block = global::alloc_fast(size);
-            if !block.is_null() {
-                return block;
-            }
-            // SAFETY: the naked half gets what we got.
-            unsafe { $slow(size, first_or_zero!($($tag)?), 0) }
-        }
-    };
-}
-
-operator_new!(
-    /// `operator new(size_t)`.
-    new, "_Znwm", new_slow
-);
-operator_new!(
-    /// `operator new(size_t, const nothrow_t &)`.
-    new_nothrow, "_ZnwmRKSt9nothrow_t", new_nothrow_slow, tag
-);
-operator_new!(
+forwards!(
     /// `operator new[](size_t)`.
-    new_array, "_Znam", new_array_slow
+    new_array, "_Znam", "_Znwm", new
 );
-operator_new!(
-    /// `operator new[](size_t, const nothrow_t &)`.
-    new_array_nothrow, "_ZnamRKSt9nothrow_t", new_array_nothrow_slow, tag
+forwards!(
+    /// `operator new[](size_t, align_val_t)`.
+    new_array_aligned, "_ZnamSt11align_val_t", "_ZnwmSt11align_val_t", new_aligned
 );
 
-/// Defines a form of `operator delete`; arguments behind the block are in registers that nobody reads.
-macro_rules! operator_delete {
-    ($($(#[$doc:meta])* $name:ident, $export:literal;)*) => {$(
-        $(#[$doc])*
-        ///
-        /// # Safety
-        /// As for `free`.
-        #[cfg_attr(all(preload, not(archive)), unsafe(export_name = $export))]
-        pub unsafe extern "C" fn $name(ptr: *mut c_void) {
-            // SAFETY: the caller's contract.
-            unsafe { release(ptr) }
+/// `operator new(size_t, const nothrow_t &)`.
+///
+/// # Safety
+/// As in C++.
+#[cfg_attr(all(preload, not(archive)), unsafe(export_name = "_ZnwmRKSt9nothrow_t"))]
+pub unsafe extern "C" fn new_nothrow(size: usize, tag: usize) -> *mut u8 {
+    if replaced::surely_ours() {
+        let block = global::alloc_fast(size);
+        if !block.is_null() {
+            return block;
         }
-    )*};
+    }
+    // SAFETY: the naked half gets what we got.
+    unsafe { new_nothrow_slow(size, tag, 0) }
 }
 
-operator_delete! {
-    /// `operator delete(void *)`.
-    delete, "_ZdlPv";
-    /// `operator delete[](void *)`.
-    delete_array, "_ZdaPv";
-    /// `operator delete(void *, size_t)`.
-    delete_sized, "_ZdlPvm";
-    /// `operator delete[](void *, size_t)`.
-    delete_array_sized, "_ZdaPvm";
-    /// `operator delete(void *, const nothrow_t &)`.
-    delete_nothrow, "_ZdlPvRKSt9nothrow_t";
-    /// `operator delete[](void *, const nothrow_t &)`.
-    delete_array_nothrow, "_ZdaPvRKSt9nothrow_t";
-    /// `operator delete(void *, align_val_t)`.
-    delete_aligned, "_ZdlPvSt11align_val_t";
-    /// `operator delete[](void *, align_val_t)`.
-    delete_array_aligned, "_ZdaPvSt11align_val_t";
-    /// `operator delete(void *, size_t, align_val_t)`.
-    delete_sized_aligned, "_ZdlPvmSt11align_val_t";
-    /// `operator delete[](void *, size_t, align_val_t)`.
-    delete_array_sized_aligned, "_ZdaPvmSt11align_val_t";
-    /// `operator delete(void *, align_val_t, const nothrow_t &)`.
-    delete_aligned_nothrow, "_ZdlPvSt11align_val_tRKSt9nothrow_t";
-    /// `operator delete[](void *, align_val_t, const nothrow_t &)`.
-    delete_array_aligned_nothrow, "_ZdaPvSt11align_val_tRKSt9nothrow_t";
+/// `operator new[](size_t, const nothrow_t &)`.
+///
+/// # Safety
+/// As in C++.
+#[cfg_attr(all(preload, not(archive)), unsafe(export_name = "_ZnamRKSt9nothrow_t"))]
+pub unsafe extern "C" fn new_array_nothrow(size: usize, tag: usize) -> *mut u8 {
+    if replaced::surely_ours() {
+        let block = global::alloc_fast(size);
+        if !block.is_null() {
+            return block;
+        }
+    }
+    // SAFETY: the naked half gets what we got.
+    unsafe { new_array_nothrow_slow(size, tag, 0) }
 }

@@ -1,0 +1,77 @@
+//! Has the program replaced a plain operator?
+//!
+//! The loader's table says so: it has the address that the symbol is bound to, ours or another's. The answer never changes, so
+//! it is worked out at the first question.
+
+use core::sync::atomic::{AtomicU8, Ordering};
+
+const UNKNOWN: u8 = 0;
+const OURS: u8 = 1;
+const REPLACED: u8 = 2;
+static STATE: AtomicU8 = AtomicU8::new(UNKNOWN);
+
+/// Whether it is known that all of them are ours. The test of the fast paths.
+#[inline(always)]
+pub(super) fn surely_ours() -> bool {
+    STATE.load(Ordering::Relaxed) == OURS
+}
+
+/// Whether one of the throwing forms of `operator new` is another's.
+#[cold]
+pub(super) fn any() -> bool {
+    let mut state = STATE.load(Ordering::Relaxed);
+    if state == UNKNOWN {
+        state = if bound().into_iter().all(is_ours) { OURS } else { REPLACED };
+        STATE.store(state, Ordering::Relaxed);
+    }
+    state == REPLACED
+}
+
+/// Reads the loader's table.
+#[cfg(all(preload, not(archive)))]
+fn bound() -> [usize; 4] {
+    macro_rules! bound_to {
+        ($symbol:literal) => {{
+            let address: usize;
+            // SAFETY: loads a word of the library's own table, which the loader has filled.
+            unsafe {
+                #[cfg(target_arch = "x86_64")]
+                core::arch::asm!(
+                    concat!("mov {0}, qword ptr [rip + ", $symbol, "@GOTPCREL]"),
+                    out(reg) address,
+                    options(pure, readonly, nostack, preserves_flags),
+                );
+                #[cfg(target_arch = "aarch64")]
+                core::arch::asm!(
+                    concat!("adrp {0}, :got:", $symbol),
+                    concat!("ldr {0}, [{0}, :got_lo12:", $symbol, "]"),
+                    out(reg) address,
+                    options(pure, readonly, nostack, preserves_flags),
+                );
+            }
+            address
+        }};
+    }
+    [
+        bound_to!("_Znwm"),
+        bound_to!("_Znam"),
+        bound_to!("_ZnwmSt11align_val_t"),
+        bound_to!("_ZnamSt11align_val_t"),
+    ]
+}
+
+/// Without exported names nobody can replace anything.
+#[cfg(not(all(preload, not(archive))))]
+fn bound() -> [usize; 4] {
+    [any as *const () as usize; 4]
+}
+
+/// Whether an address lies in this library.
+fn is_ours(address: usize) -> bool {
+    unsafe extern "C" {
+        /// Made by the linker: the library's first byte and the byte behind its last.
+        static __ehdr_start: u8;
+        static _end: u8;
+    }
+    (&raw const __ehdr_start).addr() <= address && address < (&raw const _end).addr()
+}
