@@ -270,10 +270,9 @@ pub unsafe extern "C" fn malloc_usable_size(ptr: *mut c_void) -> usize {
     if ptr.is_null() {
         return 0;
     }
-    if global::owns(ptr.cast()) {
-        global::usable_size(ptr.cast())
-    } else {
+    match global::usable_size(ptr.cast()) {
         // SAFETY: the caller's contract.
-        unsafe { foreign::usable_size(ptr) }
+        0 => unsafe { foreign::usable_size(ptr) },
+        size => size,
     }
 }

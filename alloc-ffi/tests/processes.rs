@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{prints, same_as_glibc, source};
+use common::{prints, run, run_with_settings, same_as_glibc, source};
 
 #[test]
 fn threads_end_in_every_way() {
@@ -28,4 +28,29 @@ fn fork_meets_release_and_popen() {
 #[test]
 fn children_of_every_kind_allocate() {
     same_as_glibc(&source("c/child_processes.c").program(), &[]);
+}
+
+/// The programs that work hardest, with settings that change who gives memory back, when, and on which thread.
+#[test]
+fn settings_that_move_work_break_threads_or_forks() {
+    let storm = source("c/fork_storm.c").program();
+    let children = source("c/child_processes.c").program();
+    let shadow = source("c/shadow.c").program();
+    let plain = run(&children, &[], &[]);
+    for settings in [
+        "background_thread:true,release_delay:0",
+        "release_delay:0",
+        "check:full",
+        "max_total_thread_cache_bytes:512KiB",
+    ] {
+        for (program, args, expected) in [
+            (&storm, &["160", "trim"][..], "failed = 0\n"),
+            (&shadow, &["4000"][..], "faults = 0\n"),
+            (&children, &[][..], plain.out.as_str()),
+        ] {
+            let run = run_with_settings(program, args, settings);
+            assert_eq!((run.out.as_str(), run.err.as_str()), (expected, ""), "{settings}");
+            assert!(run.status.success(), "{settings}: {:?}", run.status);
+        }
+    }
 }

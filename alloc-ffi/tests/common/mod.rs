@@ -122,6 +122,13 @@ pub(crate) fn run(program: &Path, args: &[&str], preload: &[&Path]) -> Run {
     run_command(command, program, preload.len())
 }
 
+/// Runs a program under the library with settings.
+pub(crate) fn run_with_settings(program: &Path, args: &[&str], settings: &str) -> Run {
+    let mut command = Command::new(program);
+    command.args(args).stdin(Stdio::null()).env("LD_PRELOAD", library()).env("STRATALLOC_CONF", settings);
+    run_command(command, program, 9)
+}
+
 /// Runs a command that is set up already.
 pub(crate) fn run_command(mut command: Command, program: &Path, tag: usize) -> Run {
     let capture = |stream: &str| program.with_extension(format!("{tag}.{stream}"));
