@@ -1,0 +1,300 @@
+//! Packs runs of less than a huge page into the huge pages that are in use already.
+//!
+//! Huge pages are listed by their longest free range and, among equals, by how full they are, so that a run
+//! goes where it destroys the least and sparse huge pages get the time to drain.
+
+use super::tracker::{ByAge, ByLinks, HUGE_PAGES, List, NOT_LISTED, State, Tracker};
+use core::ptr;
+
+/// Classes of longest free ranges: each length up to 32 by itself, then eight to each doubling.
+const LENGTHS: usize = 56;
+/// Grades of fullness within a class of lengths.
+const GRADES: usize = 4;
+const LISTS: usize = LENGTHS * GRADES;
+const WORDS: usize = LISTS.div_ceil(64);
+/// Lists of huge pages with backed free pages, by used pages.
+const SPARSITIES: usize = 8;
+/// How many huge pages are looked into before a longer free range is taken.
+const PROBES: usize = 8;
+
+/// The class of a longest free range of `len` pages, 1 to 256.
+const fn length_class(len: usize) -> usize {
+    match len {
+        0..=32 => len - 1,
+        33..=64 => 32 + (len - 33) / 4,
+        65..=128 => 40 + (len - 65) / 8,
+        _ => 48 + (len - 129) / 16,
+    }
+}
+
+/// The first class whose every range has at least `len` pages; `LENGTHS` when there is none.
+const fn class_that_fits(len: usize) -> usize {
+    if len <= 1 {
+        return 0;
+    }
+    if len > HUGE_PAGES {
+        return LENGTHS;
+    }
+    // The class of len - 1 may hold ranges that are too short; the class after it cannot.
+    length_class(len - 1) + 1
+}
+
+/// In which order huge pages are used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    /// In use by runs of less than a huge page, with nothing purged.
+    Regular,
+    /// The tail of a large run: using it would keep the whole huge page when the run is freed.
+    Donated,
+    /// Partly purged: using it costs page faults.
+    Released,
+}
+
+const KINDS: usize = 3;
+
+/// Huge pages of one kind, by longest free range and fullness.
+#[derive(Debug)]
+struct Shelf {
+    occupied: [u64; WORDS],
+    lists: [List<ByLinks>; LISTS],
+}
+
+impl Shelf {
+    const EMPTY: Self = Self { occupied: [0; WORDS], lists: [const { List::EMPTY }; LISTS] };
+
+    /// The first list with something in it at or above `from`.
+    #[inline]
+    fn next_occupied(&self, from: usize) -> Option<usize> {
+        let mut word = from / 64;
+        let mut bits = *self.occupied.get(word)? & (!0 << (from % 64));
+        while bits == 0 {
+            word += 1;
+            bits = *self.occupied.get(word)?;
+        }
+        Some(word * 64 + bits.trailing_zeros() as usize)
+    }
+
+    /// # Safety
+    /// See [`Filler`].
+    #[inline]
+    unsafe fn push(&mut self, t: *mut Tracker, list: usize) {
+        // SAFETY: `t` is live and unlisted, by the caller.
+        unsafe { self.lists[list].push(t) };
+        self.occupied[list / 64] |= 1 << (list % 64);
+    }
+
+    /// # Safety
+    /// See [`Filler`].
+    #[inline]
+    unsafe fn remove(&mut self, t: *mut Tracker, list: usize) {
+        // SAFETY: `t` is live and in this list, by the caller.
+        unsafe { self.lists[list].remove(t) };
+        if self.lists[list].is_empty() {
+            self.occupied[list / 64] &= !(1 << (list % 64));
+        }
+    }
+
+    /// A huge page with `len` free pages in a row at a multiple of `align`, and their position.
+    ///
+    /// # Safety
+    /// See [`Filler`].
+    #[inline]
+    unsafe fn find(&self, len: usize, align: usize) -> Option<(*mut Tracker, usize)> {
+        let mut probes = 0;
+        let mut list = self.next_occupied(length_class(len) * GRADES)?;
+        loop {
+            let mut t = self.lists[list].head();
+            while !t.is_null() {
+                // SAFETY: listed records are live; the caller holds the lock.
+                unsafe {
+                    if (*t).pages.longest_free() >= len {
+                        if let Some(pos) = (*t).pages.find(len, align) {
+                            return Some((t, pos));
+                        }
+                    }
+                    t = self.lists[list].next(t);
+                }
+                probes += 1;
+                if probes == PROBES {
+                    // From here on the first one found fits, whatever its alignment.
+                    list = list.max(class_that_fits(len + align - 1) * GRADES - 1);
+                    break;
+                }
+            }
+            list = self.next_occupied(list + 1)?;
+        }
+    }
+}
+
+/// Huge pages that are in use by runs of less than a huge page, or by the tails of large ones.
+///
+/// # Safety
+/// All methods that take a record require that it is live and that the heap's lock is held; records stay
+/// live while they are listed.
+#[derive(Debug)]
+pub(crate) struct Filler {
+    shelves: [Shelf; KINDS],
+    sparse: [List<ByAge>; SPARSITIES],
+    /// Tiers whose memory is not handed out any more, a bit each.
+    pub(crate) barred: u32,
+    /// Tiers that can purge parts of a huge page, a bit each.
+    pub(crate) purgeable: u32,
+}
+
+impl Filler {
+    pub(crate) const fn new() -> Self {
+        Self {
+            shelves: [const { Shelf::EMPTY }; KINDS],
+            sparse: [const { List::EMPTY }; SPARSITIES],
+            barred: 0,
+            purgeable: 0,
+        }
+    }
+
+    /// Where `len` pages (1 to 255), aligned to `align` pages (a power of two, at most 256), fit best.
+    ///
+    /// # Safety
+    /// The heap's lock is held.
+    #[inline]
+    pub(crate) unsafe fn find(&self, len: usize, align: usize) -> Option<(*mut Tracker, usize)> {
+        debug_assert!(len > 0 && len < HUGE_PAGES && align <= HUGE_PAGES);
+        // SAFETY: the lock is held.
+        self.shelves.iter().find_map(|shelf| unsafe { shelf.find(len, align) })
+    }
+
+    /// Lists `t` where its pages now say, after any change of them, and when it comes from elsewhere.
+    ///
+    /// # Safety
+    /// `t` is live, in state [`State::Shared`] with at least one used page, and the lock is held.
+    #[inline]
+    pub(crate) unsafe fn update(&mut self, t: *mut Tracker) {
+        // SAFETY: the caller vouches for `t` and the lock.
+        unsafe {
+            debug_assert!((*t).state == State::Shared);
+            let list = self.place(&*t);
+            if list != (*t).list {
+                self.unlist(t);
+                if list != NOT_LISTED {
+                    self.shelves[list as usize / LISTS].push(t, list as usize % LISTS);
+                    (*t).list = list;
+                }
+            }
+            let sparsity = self.sparsity(&*t);
+            if sparsity != (*t).age_list {
+                self.skip_release(t);
+                if sparsity != NOT_LISTED {
+                    self.sparse[sparsity as usize].push(t);
+                    (*t).age_list = sparsity;
+                }
+            }
+        }
+    }
+
+    /// Takes `t` out of all lists.
+    ///
+    /// # Safety
+    /// `t` is live, and listed here or nowhere; the lock is held.
+    #[inline]
+    pub(crate) unsafe fn remove(&mut self, t: *mut Tracker) {
+        // SAFETY: as the caller promises.
+        unsafe {
+            self.unlist(t);
+            self.skip_release(t);
+        }
+    }
+
+    #[inline]
+    unsafe fn unlist(&mut self, t: *mut Tracker) {
+        // SAFETY: `list` says where the live record `t` is.
+        unsafe {
+            let list = (*t).list;
+            if list != NOT_LISTED {
+                self.shelves[list as usize / LISTS].remove(t, list as usize % LISTS);
+                (*t).list = NOT_LISTED;
+            }
+        }
+    }
+
+    /// Takes `t` out of the candidates for a release until its pages change: nothing of it can be purged.
+    ///
+    /// # Safety
+    /// `t` is live, and listed here or nowhere; the lock is held.
+    pub(crate) unsafe fn skip_release(&mut self, t: *mut Tracker) {
+        // SAFETY: `age_list` says where the live record `t` is.
+        unsafe {
+            let list = (*t).age_list;
+            if list != NOT_LISTED {
+                self.sparse[list as usize].remove(t);
+                (*t).age_list = NOT_LISTED;
+            }
+        }
+    }
+
+    /// The huge page with backed free pages that has the fewest used ones (in steps of 32) and has waited
+    /// longest there; null when there is none.
+    ///
+    /// # Safety
+    /// The lock is held.
+    pub(crate) unsafe fn sparsest(&self) -> *mut Tracker {
+        for list in &self.sparse {
+            if !list.is_empty() {
+                // SAFETY: the lock is held.
+                return unsafe { list.tail() };
+            }
+        }
+        ptr::null_mut()
+    }
+
+    #[inline]
+    fn place(&self, t: &Tracker) -> u16 {
+        let longest = t.pages.longest_free();
+        if longest == 0 || self.barred & tier_bit(t) != 0 {
+            return NOT_LISTED;
+        }
+        let kind = if t.pages.has_purged() {
+            Kind::Released
+        } else if t.donated {
+            Kind::Donated
+        } else {
+            Kind::Regular
+        };
+        // Grade 0 is the fullest, so that it is found first.
+        let grade = GRADES - 1 - t.pages.used().min(HUGE_PAGES - 1) / (HUGE_PAGES / GRADES);
+        (kind as usize * LISTS + length_class(longest) * GRADES + grade) as u16
+    }
+
+    #[inline]
+    fn sparsity(&self, t: &Tracker) -> u16 {
+        if t.pages.backed_free() == 0 || self.purgeable & tier_bit(t) == 0 {
+            return NOT_LISTED;
+        }
+        (t.pages.used() / (HUGE_PAGES / SPARSITIES)) as u16
+    }
+}
+
+/// The bit of a tier in a set of tiers; tiers above 30 share one.
+#[inline]
+pub(crate) fn tier_bit(t: &Tracker) -> u32 {
+    1 << t.tier.0.min(31)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn classes_are_monotonic_and_fit() {
+        for len in 1..=HUGE_PAGES {
+            assert!(length_class(len) < LENGTHS);
+            assert!(len == 1 || length_class(len) >= length_class(len - 1));
+            let fits = class_that_fits(len);
+            for other in 1..=HUGE_PAGES {
+                if length_class(other) >= fits {
+                    assert!(other >= len, "class {fits} holds ranges of {other}, too short for {len}");
+                }
+            }
+            assert!(fits <= length_class(len) + 1);
+        }
+        assert_eq!(class_that_fits(HUGE_PAGES + 1), LENGTHS);
+    }
+}

@@ -1,0 +1,203 @@
+//! Which pages of one huge page are in use, which have memory behind them, and which are known to be zero.
+
+use super::bits::{BITS, Bits};
+
+/// What is known about a range that has just been taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Marked {
+    /// Pages that had no memory behind them.
+    pub(crate) unbacked: usize,
+    /// Every page is known to read as zero.
+    pub(crate) zero: bool,
+    /// Some page has been purged, so the backend must restore it before use.
+    pub(crate) purged: bool,
+}
+
+/// The pages of one huge page.
+///
+/// Every page is used or free. A free page is *backed* when it costs physical memory, and *zero* when its
+/// content is known to be zero. `purged` marks pages that the backend has to restore before use; it is kept
+/// on a used page until [`take_purged`](Self::take_purged) has collected it.
+#[derive(Debug)]
+pub(crate) struct RangeTracker {
+    used: Bits,
+    unbacked: Bits,
+    zero: Bits,
+    purged: Bits,
+    used_count: u16,
+    unbacked_count: u16,
+    longest: u16,
+}
+
+impl RangeTracker {
+    /// A huge page fresh from a backend: all free, all zero, with memory behind it or not.
+    pub(crate) const fn fresh(backed: bool) -> Self {
+        Self {
+            used: Bits::EMPTY,
+            unbacked: if backed { Bits::EMPTY } else { Bits::FULL },
+            zero: Bits::FULL,
+            purged: Bits::EMPTY,
+            used_count: 0,
+            unbacked_count: if backed { 0 } else { BITS as u16 },
+            longest: BITS as u16,
+        }
+    }
+
+    #[inline]
+    pub(crate) fn used(&self) -> usize {
+        self.used_count as usize
+    }
+
+    #[inline]
+    pub(crate) fn free(&self) -> usize {
+        BITS - self.used_count as usize
+    }
+
+    /// Free pages without memory behind them.
+    #[inline]
+    pub(crate) fn unbacked(&self) -> usize {
+        self.unbacked_count as usize
+    }
+
+    /// Free pages that cost memory.
+    #[inline]
+    pub(crate) fn backed_free(&self) -> usize {
+        self.free() - self.unbacked()
+    }
+
+    /// The length of the longest range of free pages.
+    #[inline]
+    pub(crate) fn longest_free(&self) -> usize {
+        self.longest as usize
+    }
+
+    /// Some free page has been purged.
+    #[inline]
+    pub(crate) fn has_purged(&self) -> bool {
+        !self.purged.is_empty()
+    }
+
+    /// Whether `pos..pos + len` is free.
+    #[inline]
+    pub(crate) fn is_free(&self, pos: usize, len: usize) -> bool {
+        self.used.and(Bits::range(pos, len)).is_empty()
+    }
+
+    /// Whether every page of `pos..pos + len` is in use.
+    #[inline]
+    pub(crate) fn is_used(&self, pos: usize, len: usize) -> bool {
+        self.used.contains(Bits::range(pos, len))
+    }
+
+    /// How many free pages begin at `pos`.
+    #[inline]
+    pub(crate) fn free_from(&self, pos: usize) -> usize {
+        self.used.not().run_from(pos)
+    }
+
+    /// The lowest range of `len` free pages (1 to 256) that begins at a multiple of `align` (a power of two).
+    #[inline]
+    pub(crate) fn find(&self, len: usize, align: usize) -> Option<usize> {
+        self.used.not().starts_of(len).and(Bits::multiples(align)).first()
+    }
+
+    /// Takes the free range `pos..pos + len`.
+    #[inline]
+    pub(crate) fn mark(&mut self, pos: usize, len: usize) -> Marked {
+        debug_assert!(len > 0 && self.is_free(pos, len));
+        let free = self.used.not();
+        let before = free.run_before(pos);
+        let after = free.run_from(pos) - len;
+        let range = Bits::range(pos, len);
+        let unbacked = self.unbacked.and(range).count();
+        let marked = Marked {
+            unbacked,
+            zero: self.zero.contains(range),
+            purged: !self.purged.and(range).is_empty(),
+        };
+        self.used = self.used.or(range);
+        self.unbacked = self.unbacked.without(range);
+        self.zero = self.zero.without(range);
+        self.used_count += len as u16;
+        self.unbacked_count -= unbacked as u16;
+        if before + len + after == self.longest as usize {
+            let left = if before > after { before } else { after };
+            // The other free ranges share what is left over, so when that is no more than this
+            // one, none of them can be longer.
+            self.longest =
+                if left * 2 >= self.free() { left as u16 } else { self.used.not().longest_run() as u16 };
+        }
+        marked
+    }
+
+    /// Gives back `pos..pos + len`, whose pages now have memory behind them and unknown content.
+    #[inline]
+    pub(crate) fn unmark(&mut self, pos: usize, len: usize) {
+        debug_assert!(len > 0 && self.is_used(pos, len));
+        let range = Bits::range(pos, len);
+        self.used = self.used.without(range);
+        self.purged = self.purged.without(range);
+        self.used_count -= len as u16;
+        let free = self.used.not();
+        let run = free.run_before(pos) + free.run_from(pos);
+        if run > self.longest as usize {
+            self.longest = run as u16;
+        }
+    }
+
+    /// Gives back `pos..pos + len` after its memory has been purged; `zero` says whether it reads as zero.
+    pub(crate) fn unmark_purged(&mut self, pos: usize, len: usize, zero: bool) {
+        self.unmark(pos, len);
+        self.note_purged(pos, len, zero);
+    }
+
+    /// Records that the free range `pos..pos + len` has been purged. Returns how many of its pages were backed.
+    pub(crate) fn note_purged(&mut self, pos: usize, len: usize, zero: bool) -> usize {
+        debug_assert!(self.is_free(pos, len));
+        let range = Bits::range(pos, len);
+        let backed = len - self.unbacked.and(range).count();
+        self.unbacked = self.unbacked.or(range);
+        self.purged = self.purged.or(range);
+        self.zero = if zero { self.zero.or(range) } else { self.zero.without(range) };
+        self.unbacked_count += backed as u16;
+        backed
+    }
+
+    /// Forgets that the free range `pos..pos + len` was zero: a purge that failed leaves it undefined.
+    pub(crate) fn note_unknown(&mut self, pos: usize, len: usize) {
+        self.zero = self.zero.without(Bits::range(pos, len));
+    }
+
+    /// The next row at or above `from` of purged pages within the used range `pos..pos + len`,
+    /// no longer marked as purged.
+    pub(crate) fn take_purged(&mut self, pos: usize, len: usize) -> Option<(usize, usize)> {
+        debug_assert!(self.is_used(pos, len));
+        let row = self.purged.and(Bits::range(pos, len)).next_run(pos)?;
+        self.purged = self.purged.without(Bits::range(row.0, row.1));
+        Some(row)
+    }
+
+    /// The next free range at or above `from`, in whole units of `unit` pages, that has backed pages:
+    /// position and length. Never-touched neighbours are included when that joins ranges; purged ones never.
+    pub(crate) fn next_purgeable(&self, from: usize, unit: usize) -> Option<(usize, usize)> {
+        let candidates = self.used.or(self.purged).not().whole_units(unit);
+        let backed = candidates.without(self.unbacked);
+        let mut from = from;
+        loop {
+            let (pos, len) = candidates.next_run(from)?;
+            if !backed.and(Bits::range(pos, len)).is_empty() {
+                return Some((pos, len));
+            }
+            from = pos + len;
+        }
+    }
+
+    /// Checks the counts against the bitmaps.
+    pub(crate) fn is_consistent(&self) -> bool {
+        self.used.count() == self.used()
+            && self.unbacked.count() == self.unbacked()
+            && self.used.not().longest_run() == self.longest_free()
+            && self.used.and(self.unbacked.or(self.zero)).is_empty()
+            && self.used.or(self.unbacked).contains(self.purged)
+    }
+}
