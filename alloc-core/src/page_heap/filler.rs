@@ -135,6 +135,10 @@ impl Shelf {
 pub(crate) struct Filler {
     shelves: [Shelf; KINDS],
     sparse: [List<ByAge>; SPARSITIES],
+    /// Backed free pages on tiers that can purge parts of a huge page.
+    backed: usize,
+    /// Free pages in the tails of large runs.
+    donated: usize,
     /// Tiers whose memory is not handed out any more, a bit each.
     pub(crate) barred: u32,
     /// Tiers that can purge parts of a huge page, a bit each.
@@ -146,9 +150,23 @@ impl Filler {
         Self {
             shelves: [const { Shelf::EMPTY }; KINDS],
             sparse: [const { List::EMPTY }; SPARSITIES],
+            backed: 0,
+            donated: 0,
             barred: 0,
             purgeable: 0,
         }
+    }
+
+    /// Backed free pages on tiers that can purge parts of a huge page.
+    #[inline]
+    pub(crate) fn backed(&self) -> usize {
+        self.backed
+    }
+
+    /// Free pages in the tails of large runs.
+    #[inline]
+    pub(crate) fn donated(&self) -> usize {
+        self.donated
     }
 
     /// Where `len` pages (1 to 255), aligned to `align` pages (a power of two, at most 256), fit best.
@@ -179,6 +197,8 @@ impl Filler {
                     (*t).list = list;
                 }
             }
+            let backed = if self.purgeable & tier_bit(&*t) != 0 { (*t).pages.backed_free() } else { 0 };
+            self.count(t, backed, if (*t).donated { (*t).pages.free() } else { 0 });
             let sparsity = self.sparsity(&*t);
             if sparsity != (*t).age_list {
                 self.skip_release(t);
@@ -200,6 +220,18 @@ impl Filler {
         unsafe {
             self.unlist(t);
             self.skip_release(t);
+            self.count(t, 0, 0);
+        }
+    }
+
+    #[inline]
+    unsafe fn count(&mut self, t: *mut Tracker, backed: usize, donated: usize) {
+        // SAFETY: `t` is live and the lock is held, by the caller.
+        unsafe {
+            self.backed = self.backed + backed - (*t).counted_backed as usize;
+            self.donated = self.donated + donated - (*t).counted_donated as usize;
+            (*t).counted_backed = backed as u16;
+            (*t).counted_donated = donated as u16;
         }
     }
 
@@ -243,6 +275,14 @@ impl Filler {
             }
         }
         ptr::null_mut()
+    }
+
+    /// Whether `t` is listed where it belongs and counted.
+    pub(crate) fn is_consistent(&self, t: &Tracker) -> bool {
+        t.list == self.place(t)
+            && (t.age_list == NOT_LISTED || t.age_list == self.sparsity(t))
+            && (t.counted_backed == 0 || t.counted_backed as usize == t.pages.backed_free())
+            && t.counted_donated as usize == if t.donated { t.pages.free() } else { 0 }
     }
 
     #[inline]

@@ -1,88 +1,238 @@
-//! local stub
+//! The page heap: runs of pages out of huge pages.
+//!
+//! Layer rule: above page-backend and the page map, below spans. Knows nothing of size classes or threads.
+//!
+//! Runs of less than a huge page are packed by the *filler* into huge pages that are in use already; longer ones take whole
+//! huge pages from the *cache* of free ranges, and leave the tail of the last one to the filler. The design follows the ideas of
+//! "Beyond malloc efficiency to fleet efficiency: a hugepage-aware memory allocator" (OSDI 2021).
+//!
+//! No lock is held across a call of the backend: pages are taken out, the call is made, and they are put back.
+
+mod accounts;
+mod bits;
+mod check;
+mod decay;
+mod filler;
+mod grow;
+mod huge_cache;
+mod inner;
+mod range_tracker;
+mod release;
+mod resize;
+mod restore;
+#[cfg(test)]
+mod tests;
+mod tracker;
+
+pub(crate) use accounts::{PageAccounts, TIERS};
+pub(crate) use release::ReleaseMode;
+
 use crate::lock::{Lock, Rank};
-use core::cell::UnsafeCell;
+use crate::settings::{Delay, Settings};
 use core::ptr::NonNull;
-use page_backend::PageBackend;
+use core::sync::atomic::{AtomicU64, Ordering};
+use inner::{Give, Inner, Taken};
+use page_backend::{Capabilities, PageBackend, Tier, sys};
+use size_classes::PAGE_SIZE;
+
+/// Longest run, in pages: more than any address space has, and far from overflow in bytes.
+const MOST_PAGES: usize = 1 << 35;
+/// How often a fork waits for releases under way before it goes on without them.
+const FORK_PATIENCE: usize = 10_000;
+
+/// Pages handed out.
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Run {
+    /// First byte, on a page boundary.
     pub(crate) ptr: NonNull<u8>,
+    /// Length in pages.
     pub(crate) pages: usize,
+    /// Every byte is known to be zero.
     pub(crate) zeroed: bool,
 }
-pub(crate) enum ReleaseMode {
-    Everything,
-}
-struct In {
-    next: usize,
-    left: usize,
-    free: [usize; 64],
-}
+
+/// A page heap over a backend.
 pub(crate) struct PageHeap<B> {
-    b: B,
-    l: Lock<In>,
+    backend: B,
+    inner: Lock<Inner>,
+    /// The monotonic time before which a tick has nothing to do.
+    next_tick: AtomicU64,
 }
-unsafe impl<B> Sync for PageHeap<B> {}
-impl<B: PageBackend> PageHeap<B> {
-    pub(crate) const fn new(b: B) -> Self {
-        Self { b, l: Lock::new(Rank::PageHeap, In { next: 0, left: 0, free: [0; 64] }) }
+
+impl<B> core::fmt::Debug for PageHeap<B> {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("PageHeap").finish_non_exhaustive()
     }
+}
+
+impl<B: PageBackend> PageHeap<B> {
+    /// An empty heap; nothing is mapped before the first run.
+    pub(crate) const fn new(backend: B) -> Self {
+        Self { backend, inner: Lock::new(Rank::PageHeap, Inner::new()), next_tick: AtomicU64::new(0) }
+    }
+
+    /// The backend.
+    pub(crate) fn backend(&self) -> &B {
+        &self.backend
+    }
+
+    /// Takes the settings that concern pages.
+    pub(crate) fn configure(&self, settings: &Settings) {
+        self.set_delay(match settings.release_delay {
+            Delay::Millis(millis) => u64::from(millis) * 1_000_000,
+            Delay::Never => decay::NEVER,
+        });
+        self.set_hard_limit(match settings.hard_limit {
+            0 => usize::MAX,
+            bytes => usize::try_from(bytes).unwrap_or(usize::MAX),
+        });
+    }
+
+    /// Sets how long free memory is kept, in nanoseconds: 0 gives back at once, `u64::MAX` never.
+    pub(crate) fn set_delay(&self, nanos: u64) {
+        self.inner.lock().decay.set_delay(nanos);
+        self.next_tick.store(0, Ordering::Relaxed);
+    }
+
+    /// Sets the most bytes to hand out; `usize::MAX` for no limit.
+    pub(crate) fn set_hard_limit(&self, bytes: usize) {
+        self.inner.lock().hard_limit = if bytes == usize::MAX { bytes } else { bytes / PAGE_SIZE };
+    }
+
+    /// Hands out `pages` pages (at least 1) at a multiple of `align` pages, a power of two.
+    ///
+    /// `None` when the backend has no more memory, or the hard limit is reached.
+    #[inline]
     pub(crate) fn alloc(&self, pages: usize, align: usize) -> Option<Run> {
-        let mut l = self.l.lock();
-        if pages < 64 && align == 1 && l.free[pages] != 0 {
-            let p = l.free[pages];
-            l.free[pages] = unsafe { *(p as *const usize) };
-            return Some(Run { ptr: NonNull::new(p as *mut u8)?, pages, zeroed: false });
+        debug_assert!(pages > 0 && align.is_power_of_two());
+        if pages > MOST_PAGES || align > MOST_PAGES {
+            return None;
         }
-        let mut need = pages * 8192;
-        let pad = l.next.next_multiple_of(align * 8192) - l.next;
-        need += pad;
-        if need > l.left {
-            let sz = (pages * 8192 + align * 8192).next_multiple_of(64 << 20);
-            let p = page_backend::sys::mmap_anonymous(sz).ok()?.as_ptr() as usize;
-            if !crate::page_map::PAGE_MAP.ensure(p, sz) {
+        let taken = {
+            let mut inner = self.inner.lock();
+            if inner.hard_limit != usize::MAX && inner.over_limit(pages) {
                 return None;
             }
-            l.next = p.next_multiple_of(8192.max(align * 8192));
-            l.left = sz - (l.next - p);
-            need = pages * 8192;
-        } else {
-            l.next += pad;
+            // SAFETY: the lock is held.
+            unsafe { inner.take(pages, align) }
+        };
+        let taken = match taken {
+            Some(taken) => taken,
+            None => match self.alloc_slow(pages, align) {
+                Some(taken) => taken,
+                None => {
+                    self.inner.lock().events.failed_allocations += 1;
+                    return None;
+                }
+            },
+        };
+        if taken.marked.unbacked > 0 && !self.ready(taken, pages) {
+            return None;
         }
-        let p = l.next;
-        l.next += pages * 8192;
-        l.left -= need;
-        Some(Run { ptr: NonNull::new(p as *mut u8)?, pages, zeroed: true })
+        Some(Run { ptr: taken.ptr, pages, zeroed: taken.marked.zero })
     }
-    pub(crate) unsafe fn free(&self, ptr: NonNull<u8>, pages: usize) {
-        if pages < 64 {
-            let mut l = self.l.lock();
-            unsafe {
-                *(ptr.as_ptr() as *mut usize) = l.free[pages];
-            }
-            l.free[pages] = ptr.as_ptr() as usize;
-        } else {
-            unsafe {
-                let _ = page_backend::sys::madvise(ptr, pages * 8192, page_backend::sys::Advice::DontNeed);
-            }
+
+    /// Pays what is owed for pages that had no memory: restores purged ones and keeps to the hard limit.
+    #[cold]
+    fn ready(&self, taken: Taken, pages: usize) -> bool {
+        if taken.marked.purged && !self.restore(taken.ptr, pages, taken.tier) {
+            return false;
         }
-    }
-    pub(crate) unsafe fn grow_in_place(&self, _p: NonNull<u8>, _pages: usize, _extra: usize) -> bool {
-        false
-    }
-    pub(crate) fn release(&self, _b: usize, _m: ReleaseMode) -> usize {
-        0
-    }
-    pub(crate) unsafe fn unmap_all(&self) {}
-    pub(crate) fn tick(&self, _now: u64) {}
-    pub(crate) fn check(&self) -> bool {
+        let excess = {
+            let inner = self.inner.lock();
+            (inner.used + inner.free_backed()).saturating_sub(inner.hard_limit)
+        };
+        if excess > 0 {
+            self.release(excess * PAGE_SIZE, ReleaseMode::Everything);
+        }
         true
     }
-    pub(crate) fn backend(&self) -> &B {
-        &self.b
+
+    /// Takes pages back: a run, or any part of one.
+    ///
+    /// # Safety
+    /// The pages were handed out by this heap, and nothing uses them.
+    #[inline]
+    pub(crate) unsafe fn free(&self, ptr: NonNull<u8>, pages: usize) {
+        debug_assert!(pages > 0);
+        let (excess, at_once) = {
+            let mut inner = self.inner.lock();
+            // SAFETY: handed on to the caller; the lock is held.
+            unsafe { inner.give(ptr, pages, Give::Touched) };
+            let (cached, used) = (inner.cache.backed_pages(), inner.used);
+            let at_once = inner.decay.delay() == 0;
+            let excess = if cached == 0 { 0 } else { inner.decay.excess(cached, used) };
+            (excess, at_once)
+        };
+        if excess > 0 || at_once {
+            self.evict(excess, at_once);
+        }
     }
+
+    /// All accounts.
+    pub(crate) fn accounts(&self) -> PageAccounts {
+        let inner = self.inner.lock();
+        PageAccounts {
+            tiers: inner.tiers.map(Into::into),
+            donated: inner.filler.donated() * PAGE_SIZE,
+            cached_huge: inner.cache.backed_pages() * PAGE_SIZE,
+            events: inner.events,
+        }
+    }
+
+    /// Takes the lock for the time of a fork, when no release is under way.
     pub(crate) fn lock_for_fork(&self) {
-        self.l.lock_for_fork()
+        for _ in 0..FORK_PATIENCE {
+            self.inner.lock_for_fork();
+            // SAFETY: the lock is held.
+            if unsafe { self.inner.data_unlocked() }.in_flight == 0 {
+                return;
+            }
+            // SAFETY: taken above.
+            unsafe { self.inner.unlock_after_fork() };
+            sys::sched_yield();
+        }
+        // A release that takes this long, or that the fork's own thread was interrupted in, is not waited
+        // for: its pages are lost to the child.
+        self.inner.lock_for_fork();
     }
+
+    /// Gives the lock back after a fork, in the parent and in the child.
+    ///
+    /// # Safety
+    /// As [`Lock::unlock_after_fork`].
     pub(crate) unsafe fn unlock_after_fork(&self) {
-        unsafe { self.l.unlock_after_fork() }
+        // SAFETY: handed on to the caller.
+        unsafe { self.inner.unlock_after_fork() }
+    }
+
+    /// In a forked child: tells the backend, and stops handing out memory that the fork does not copy in small
+    /// pages, for it could fail at the first touch.
+    pub(crate) fn after_fork_in_child(&self) {
+        self.backend.after_fork_in_child();
+        let mut barred = 0;
+        for tier in 0..self.backend.tiers().min(32) {
+            if !self.backend.capabilities(Tier(tier as u8)).contains(Capabilities::FORK_COPIES) {
+                barred |= 1u32 << tier;
+            }
+        }
+        let mut inner = self.inner.lock();
+        inner.in_flight = 0;
+        if barred != 0 {
+            // SAFETY: the lock is held.
+            unsafe { inner.bar(barred) };
+        }
+    }
+}
+
+impl Inner {
+    /// Whether `pages` more would be over the hard limit; counted if so.
+    #[cold]
+    fn over_limit(&mut self, pages: usize) -> bool {
+        let over = self.used.saturating_add(pages) > self.hard_limit;
+        if over {
+            self.events.hard_limit_hits += 1;
+        }
+        over
     }
 }

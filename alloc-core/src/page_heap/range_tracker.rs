@@ -151,6 +151,25 @@ impl RangeTracker {
         self.note_purged(pos, len, zero);
     }
 
+    /// Gives back `pos..pos + len`, of which no page has been touched since it was taken: those still marked as
+    /// purged are unbacked as before.
+    pub(crate) fn unmark_unrestored(&mut self, pos: usize, len: usize, zero: bool) {
+        let purged = self.purged.and(Bits::range(pos, len));
+        self.unmark(pos, len);
+        self.purged = self.purged.or(purged);
+        self.unbacked = self.unbacked.or(purged);
+        self.unbacked_count += purged.count() as u16;
+        if zero {
+            self.zero = self.zero.or(purged);
+        }
+    }
+
+    /// Marks `pos..pos + len` of a used range as purged again, after restoring it has failed.
+    pub(crate) fn keep_purged(&mut self, pos: usize, len: usize) {
+        debug_assert!(self.is_used(pos, len));
+        self.purged = self.purged.or(Bits::range(pos, len));
+    }
+
     /// Records that the free range `pos..pos + len` has been purged. Returns how many of its pages were backed.
     pub(crate) fn note_purged(&mut self, pos: usize, len: usize, zero: bool) -> usize {
         debug_assert!(self.is_free(pos, len));
@@ -163,9 +182,22 @@ impl RangeTracker {
         backed
     }
 
-    /// Forgets that the free range `pos..pos + len` was zero: a purge that failed leaves it undefined.
-    pub(crate) fn note_unknown(&mut self, pos: usize, len: usize) {
-        self.zero = self.zero.without(Bits::range(pos, len));
+    /// Records, on a wholly free huge page, that the pages below `end` that had not been purged are now. Those
+    /// from `end` on may have been when the purge failed: their content is unknown.
+    pub(crate) fn note_purged_below(&mut self, end: usize, zero: bool) {
+        debug_assert!(self.used_count == 0);
+        let below = Bits::range(0, end);
+        let fresh = below.without(self.purged);
+        self.zero = self.zero.and(below);
+        self.zero = if zero { self.zero.or(fresh) } else { self.zero.without(fresh) };
+        self.purged = self.purged.or(below);
+        self.unbacked = self.unbacked.or(below);
+        self.unbacked_count = self.unbacked.count() as u16;
+    }
+
+    /// The next row at or above `from` of free pages that have not been purged.
+    pub(crate) fn next_unpurged(&self, from: usize) -> Option<(usize, usize)> {
+        self.used.or(self.purged).not().next_run(from)
     }
 
     /// The next row at or above `from` of purged pages within the used range `pos..pos + len`,

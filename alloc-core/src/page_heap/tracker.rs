@@ -2,6 +2,7 @@
 
 use super::range_tracker::RangeTracker;
 use core::ptr::{self, NonNull};
+use core::sync::atomic::{AtomicU32, Ordering};
 use page_backend::Tier;
 use size_classes::PAGE_SIZE;
 
@@ -24,8 +25,6 @@ pub(crate) enum State {
     Shared,
     /// Part of a range of wholly free huge pages.
     Free,
-    /// Stands for a giant run of its own: the record of its first huge page is the only one.
-    Giant,
 }
 
 /// The links of one intrusive list.
@@ -41,6 +40,7 @@ impl Links {
 
 /// The record of one mapped huge page. Lives in type-stable memory, reached through the tracker map.
 #[derive(Debug)]
+#[repr(C)]
 pub(crate) struct Tracker {
     pub(crate) pages: RangeTracker,
     /// The filler's list or the bin of free ranges.
@@ -51,12 +51,17 @@ pub(crate) struct Tracker {
     pub(crate) all: Links,
     /// First byte of the huge page.
     pub(crate) base: NonNull<u8>,
-    /// On the first and last record of a free range: its length in huge pages. On a giant: its length.
+    /// On the first and last record of a free range: its length in huge pages.
     pub(crate) range_len: u32,
+    /// The number of the heap; 0 while the record belongs to none. The one field that other heaps read.
+    pub(crate) owner: AtomicU32,
     /// The list that `links` is in, as its owner numbers them; `NOT_LISTED` for none.
     pub(crate) list: u16,
     /// The list that `age` is in; `NOT_LISTED` for none.
     pub(crate) age_list: u16,
+    /// What the filler has counted of its free pages: backed ones, and those of a donated tail.
+    pub(crate) counted_backed: u16,
+    pub(crate) counted_donated: u16,
     pub(crate) tier: Tier,
     pub(crate) state: State,
     /// Its free pages are the tail of a large run that is still in use.
@@ -67,22 +72,39 @@ pub(crate) struct Tracker {
 pub(crate) const NOT_LISTED: u16 = u16::MAX;
 
 impl Tracker {
-    /// The record of a huge page fresh from a backend, in no structure.
-    pub(crate) fn new(base: NonNull<u8>, tier: Tier, backed: bool) -> Self {
-        debug_assert!(base.as_ptr().addr().is_multiple_of(HUGE_SIZE));
-        Self {
-            pages: RangeTracker::fresh(backed),
-            links: Links::NONE,
-            age: Links::NONE,
-            all: Links::NONE,
-            base,
-            range_len: 0,
-            list: NOT_LISTED,
-            age_list: NOT_LISTED,
-            tier,
-            state: State::Detached,
-            donated: false,
+    /// Makes `t` the record of a huge page fresh from a backend, in no structure.
+    ///
+    /// # Safety
+    /// `t` is a record from the pool, in no map; the lock of the heap with number `owner` is held.
+    pub(crate) unsafe fn init(t: *mut Self, owner: u32, base: NonNull<u8>, tier: Tier, backed: bool) {
+        debug_assert!(base.as_ptr().addr().is_multiple_of(HUGE_SIZE) && owner != 0);
+        // SAFETY: the caller owns the record. Another heap may still read `owner` through a stale pointer,
+        // so that field is only ever accessed atomically.
+        unsafe {
+            (&raw mut (*t).pages).write(RangeTracker::fresh(backed));
+            (&raw mut (*t).links).write(Links::NONE);
+            (&raw mut (*t).age).write(Links::NONE);
+            (&raw mut (*t).all).write(Links::NONE);
+            (&raw mut (*t).base).write(base);
+            (&raw mut (*t).range_len).write(0);
+            (&raw mut (*t).list).write(NOT_LISTED);
+            (&raw mut (*t).age_list).write(NOT_LISTED);
+            (&raw mut (*t).counted_backed).write(0);
+            (&raw mut (*t).counted_donated).write(0);
+            (&raw mut (*t).tier).write(tier);
+            (&raw mut (*t).state).write(State::Detached);
+            (&raw mut (*t).donated).write(false);
+            (*t).owner.store(owner, Ordering::Relaxed);
         }
+    }
+
+    /// Clears the links of a record from the pool, so that it can be listed.
+    ///
+    /// # Safety
+    /// `t` is a record from the pool, in no map and no list.
+    pub(crate) unsafe fn clear_links(t: *mut Self) {
+        // SAFETY: the caller owns the record.
+        unsafe { (&raw mut (*t).links).write(Links::NONE) };
     }
 
     /// The number of the huge page: its address over 2 MiB.
@@ -100,19 +122,11 @@ impl Tracker {
     }
 }
 
-/// From the number of a huge page to its record.
-///
-/// A record is entered by the heap that mapped the huge page, under that heap's lock, and removed before the
-/// huge page is unmapped.
+/// From the number of a huge page to the record that one heap keeps of it.
 pub(crate) trait TrackerMap {
-    /// The record of the huge page with this number; null when there is none.
+    /// The heap's record of the huge page with this number; null when there is none, and when the huge page is
+    /// another heap's.
     fn get(&self, number: usize) -> *mut Tracker;
-
-    /// Makes sure that `set` can be called for `count` huge pages from `number` on; may take memory.
-    fn reserve(&self, number: usize, count: usize) -> bool;
-
-    /// Enters or (null) removes a record. The place must have been reserved.
-    fn set(&self, number: usize, tracker: *mut Tracker);
 }
 
 /// Which of its links a list uses.
@@ -195,6 +209,15 @@ impl<C: Chain> List<C> {
         if next == self.head { ptr::null_mut() } else { next }
     }
 
+    /// The record before `t`; null at the front.
+    ///
+    /// # Safety
+    /// `t` is a live record in this list, and the heap's lock is held.
+    pub(crate) unsafe fn prev(&self, t: *mut Tracker) -> *mut Tracker {
+        // SAFETY: as the caller promises.
+        if t == self.head { ptr::null_mut() } else { unsafe { C::links(t) }.prev }
+    }
+
     /// Puts `t` at the front.
     ///
     /// # Safety
@@ -214,6 +237,27 @@ impl<C: Chain> List<C> {
             }
         }
         self.head = t;
+    }
+
+    /// Puts `new` in the place of `old`.
+    ///
+    /// # Safety
+    /// `old` is a live record in this list, `new` one in no list of this chain; the heap's lock is held.
+    pub(crate) unsafe fn replace(&mut self, old: *mut Tracker, new: *mut Tracker) {
+        // SAFETY: the caller vouches for both; neighbours are live and under the same lock.
+        unsafe {
+            let Links { prev, next } = core::mem::replace(C::links(old), Links::NONE);
+            if next == old {
+                *C::links(new) = Links { prev: new, next: new };
+            } else {
+                *C::links(new) = Links { prev, next };
+                C::links(prev).next = new;
+                C::links(next).prev = new;
+            }
+        }
+        if self.head == old {
+            self.head = new;
+        }
     }
 
     /// Takes `t` out.

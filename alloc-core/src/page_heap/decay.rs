@@ -1,0 +1,139 @@
+//! How much free memory is kept, and for how long.
+//!
+//! Time is cut into epochs of half the delay. What lay idle through a whole epoch, which is the least that was
+//! free at any moment of it, is due for release in the next; so memory goes back between half the delay and
+//! the whole of it after its last use, and memory that a program keeps taking and giving back stays.
+//!
+//! Between epochs the cache of free huge pages has a limit. It grows when huge pages that were evicted over
+//! the limit are missed soon after, and shrinks again when they are not.
+
+use super::tracker::HUGE_PAGES;
+
+/// The least limit of the cache: 16 MiB.
+const BASE_LIMIT: usize = 8 * HUGE_PAGES;
+/// The limit may grow to this in any case (256 MiB), and to a quarter of the pages in use.
+const GROWN_LIMIT: usize = 128 * HUGE_PAGES;
+/// Backed free pages that the filler always keeps.
+const FILLER_RESERVE: usize = 32;
+
+/// The delay of a new heap: a second.
+pub(crate) const DEFAULT_DELAY: u64 = 1_000_000_000;
+/// The delay that means "never".
+pub(crate) const NEVER: u64 = u64::MAX;
+
+/// See the module's page. All amounts are in pages.
+#[derive(Debug)]
+pub(crate) struct Decay {
+    /// Nanoseconds; 0 gives back at once.
+    delay: u64,
+    epoch_start: u64,
+    started: bool,
+    low_cache: usize,
+    low_filler: usize,
+    /// Still to be released in this epoch.
+    pub(crate) due_cache: usize,
+    pub(crate) due_filler: usize,
+    limit: usize,
+    /// Evicted over the limit in this epoch or the last, and not missed since.
+    evicted: usize,
+    missed: bool,
+}
+
+impl Decay {
+    pub(crate) const fn new() -> Self {
+        Self {
+            delay: DEFAULT_DELAY,
+            epoch_start: 0,
+            started: false,
+            low_cache: 0,
+            low_filler: 0,
+            due_cache: 0,
+            due_filler: 0,
+            limit: BASE_LIMIT,
+            evicted: 0,
+            missed: false,
+        }
+    }
+
+    pub(crate) fn delay(&self) -> u64 {
+        self.delay
+    }
+
+    pub(crate) fn set_delay(&mut self, nanos: u64) {
+        self.delay = nanos;
+        self.started = false;
+        self.due_cache = 0;
+        self.due_filler = 0;
+    }
+
+    /// The filler's backed free pages have become fewer.
+    #[inline]
+    pub(crate) fn note_filler(&mut self, backed: usize) {
+        self.low_filler = self.low_filler.min(backed);
+    }
+
+    /// The cache's backed pages have become fewer.
+    #[inline]
+    pub(crate) fn note_cache(&mut self, backed: usize) {
+        self.low_cache = self.low_cache.min(backed);
+    }
+
+    /// `len` huge pages are about to be taken, and the cache has `backed` pages.
+    pub(crate) fn note_request(&mut self, len: usize, backed: usize) {
+        let want = len * HUGE_PAGES;
+        if self.evicted > 0 && backed < want {
+            // The eviction was a mistake: with a higher limit these would still be here.
+            self.limit += want.min(self.evicted);
+            self.evicted = self.evicted.saturating_sub(want);
+            self.missed = true;
+        }
+    }
+
+    /// How many pages to evict from a cache of `backed` pages, when `in_use` are handed out.
+    #[inline]
+    pub(crate) fn excess(&mut self, backed: usize, in_use: usize) -> usize {
+        match self.delay {
+            NEVER => 0,
+            0 => backed,
+            _ => {
+                let most = GROWN_LIMIT.max(in_use / 4);
+                self.limit = self.limit.min(most);
+                backed.saturating_sub(self.limit)
+            }
+        }
+    }
+
+    /// Notes that pages have been evicted over the limit.
+    pub(crate) fn note_evicted(&mut self, pages: usize) {
+        self.evicted += pages;
+    }
+
+    /// Lets time pass; returns when the epoch ends that runs now. `None` when nothing is released by time.
+    pub(crate) fn advance(&mut self, now: u64, cache: usize, filler: usize) -> Option<u64> {
+        if self.delay == NEVER || self.delay == 0 {
+            return None;
+        }
+        let epoch = (self.delay / 2).max(1);
+        if !self.started {
+            self.started = true;
+            self.epoch_start = now;
+            self.low_cache = cache;
+            self.low_filler = filler;
+        } else if now.saturating_sub(self.epoch_start) >= epoch {
+            self.epoch_start = now;
+            self.due_cache = self.low_cache;
+            self.due_filler = self.low_filler.saturating_sub(FILLER_RESERVE);
+            self.low_cache = cache;
+            self.low_filler = filler;
+            if !self.missed {
+                self.limit = (self.limit - self.limit / 8).max(BASE_LIMIT);
+                self.evicted /= 2;
+            }
+            self.missed = false;
+        }
+        // What has been used since is no longer idle.
+        self.due_cache = self.due_cache.min(cache);
+        self.due_filler = self.due_filler.min(filler);
+        Some(self.epoch_start.saturating_add(epoch))
+    }
+}
