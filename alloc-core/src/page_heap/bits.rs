@@ -57,7 +57,8 @@ impl Bits {
     /// How many bits are set.
     #[inline]
     pub(crate) const fn count(self) -> usize {
-        (self.0[0].count_ones() + self.0[1].count_ones() + self.0[2].count_ones() + self.0[3].count_ones()) as usize
+        (self.0[0].count_ones() + self.0[1].count_ones() + self.0[2].count_ones() + self.0[3].count_ones())
+            as usize
     }
 
     #[inline]

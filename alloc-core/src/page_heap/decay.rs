@@ -5,7 +5,7 @@
 //! the whole of it after its last use, and memory that a program keeps taking and giving back stays.
 //!
 //! Between epochs the cache of free huge pages has a limit. It grows when huge pages that were evicted over
-//! the limit are missed soon after, and shrinks again when they are not.
+//! the limit are missed soon after, and shrinks again to what the cache then holds.
 
 use super::tracker::HUGE_PAGES;
 
@@ -36,7 +36,8 @@ pub(crate) struct Decay {
     limit: usize,
     /// Evicted over the limit in this epoch or the last, and not missed since.
     evicted: usize,
-    missed: bool,
+    /// The most backed pages that the cache had in this epoch.
+    high_cache: usize,
 }
 
 impl Decay {
@@ -51,7 +52,7 @@ impl Decay {
             due_filler: 0,
             limit: BASE_LIMIT,
             evicted: 0,
-            missed: false,
+            high_cache: 0,
         }
     }
 
@@ -72,20 +73,15 @@ impl Decay {
         self.low_filler = self.low_filler.min(backed);
     }
 
-    /// The cache's backed pages have become fewer.
-    #[inline]
-    pub(crate) fn note_cache(&mut self, backed: usize) {
-        self.low_cache = self.low_cache.min(backed);
-    }
-
-    /// `len` huge pages are about to be taken, and the cache has `backed` pages.
-    pub(crate) fn note_request(&mut self, len: usize, backed: usize) {
-        let want = len * HUGE_PAGES;
-        if self.evicted > 0 && backed < want {
-            // The eviction was a mistake: with a higher limit these would still be here.
-            self.limit += want.min(self.evicted);
-            self.evicted = self.evicted.saturating_sub(want);
-            self.missed = true;
+    /// `len` huge pages were taken from the cache, whose backed pages went from `before` to `after`.
+    pub(crate) fn note_taken(&mut self, len: usize, before: usize, after: usize) {
+        self.low_cache = self.low_cache.min(after);
+        if before == after && self.evicted > 0 {
+            // Memory without pages behind it had to be taken. With a higher limit, what was evicted would
+            // still be here.
+            let missed = (len * HUGE_PAGES).min(self.evicted);
+            self.limit += missed;
+            self.evicted -= missed;
         }
     }
 
@@ -96,9 +92,9 @@ impl Decay {
             NEVER => 0,
             0 => backed,
             _ => {
-                let most = GROWN_LIMIT.max(in_use / 4);
-                self.limit = self.limit.min(most);
-                backed.saturating_sub(self.limit)
+                let limit = self.limit.min(GROWN_LIMIT.max(in_use / 4));
+                self.high_cache = self.high_cache.max(backed.min(limit));
+                backed.saturating_sub(limit)
             }
         }
     }
@@ -125,11 +121,11 @@ impl Decay {
             self.due_filler = self.low_filler.saturating_sub(FILLER_RESERVE);
             self.low_cache = cache;
             self.low_filler = filler;
-            if !self.missed {
-                self.limit = (self.limit - self.limit / 8).max(BASE_LIMIT);
-                self.evicted /= 2;
-            }
-            self.missed = false;
+            // What the cache did not need of its limit, it loses by and by.
+            let spare = self.limit - self.high_cache.max(BASE_LIMIT).min(self.limit);
+            self.limit -= spare.div_ceil(4);
+            self.high_cache = cache;
+            self.evicted /= 2;
         }
         // What has been used since is no longer idle.
         self.due_cache = self.due_cache.min(cache);

@@ -229,7 +229,8 @@ impl<B: PageBackend> PageHeap<B> {
                 unsafe {
                     inner.cache.for_each(|head, _| {
                         if found.is_null() {
-                            let whole = self.unmappable((*head).number(), (*head).range_len as usize, (*head).tier);
+                            let whole =
+                                self.unmappable((*head).number(), (*head).range_len as usize, (*head).tier);
                             if whole.1 >= least {
                                 found = head;
                                 part = whole;

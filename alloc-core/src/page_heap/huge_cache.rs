@@ -89,7 +89,13 @@ impl HugeCache {
     ///
     /// # Safety
     /// See [`HugeCache`]; the records are detached, wholly free and of one tier, and `map` has them all.
-    pub(crate) unsafe fn insert<M: TrackerMap>(&mut self, map: &M, first: *mut Tracker, len: usize, backing: Backing) {
+    pub(crate) unsafe fn insert<M: TrackerMap>(
+        &mut self,
+        map: &M,
+        first: *mut Tracker,
+        len: usize,
+        backing: Backing,
+    ) {
         // SAFETY: the caller vouches for the records.
         unsafe {
             let number = (*first).number();
@@ -161,7 +167,12 @@ impl HugeCache {
     ///
     /// # Safety
     /// See [`HugeCache`].
-    pub(crate) unsafe fn take<M: TrackerMap>(&mut self, map: &M, len: usize, align: usize) -> Option<*mut Tracker> {
+    pub(crate) unsafe fn take<M: TrackerMap>(
+        &mut self,
+        map: &M,
+        len: usize,
+        align: usize,
+    ) -> Option<*mut Tracker> {
         // SAFETY: the lock is held; listed heads are live and their ranges are in the map.
         unsafe {
             let (head, skip) = self
@@ -247,7 +258,11 @@ impl HugeCache {
     ///
     /// # Safety
     /// See [`HugeCache`].
-    pub(crate) unsafe fn find_unbacked(&self, len: usize, mut wanted: impl FnMut(*mut Tracker) -> bool) -> *mut Tracker {
+    pub(crate) unsafe fn find_unbacked(
+        &self,
+        len: usize,
+        mut wanted: impl FnMut(*mut Tracker) -> bool,
+    ) -> *mut Tracker {
         for list in &self.bins[Backing::Unbacked as usize][bin_of(len)..] {
             let mut t = list.head();
             while !t.is_null() {
@@ -368,7 +383,13 @@ impl HugeCache {
         }
     }
 
-    unsafe fn link_to_bin<M: TrackerMap>(&mut self, map: &M, first: *mut Tracker, len: usize, backing: Backing) {
+    unsafe fn link_to_bin<M: TrackerMap>(
+        &mut self,
+        map: &M,
+        first: *mut Tracker,
+        len: usize,
+        backing: Backing,
+    ) {
         let bin = bin_of(len);
         // SAFETY: as for `insert`.
         unsafe {

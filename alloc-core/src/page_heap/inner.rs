@@ -106,7 +106,11 @@ impl Inner {
     /// # Safety
     /// `t` is live, of this heap, and not in a listed free range; the lock is held.
     #[inline]
-    pub(crate) unsafe fn change<R>(&mut self, t: *mut Tracker, change: impl FnOnce(&mut RangeTracker) -> R) -> R {
+    pub(crate) unsafe fn change<R>(
+        &mut self,
+        t: *mut Tracker,
+        change: impl FnOnce(&mut RangeTracker) -> R,
+    ) -> R {
         // SAFETY: the caller's contract gives exclusive access.
         unsafe {
             let tier = &mut self.tiers[account((*t).tier)];
@@ -153,10 +157,10 @@ impl Inner {
         // SAFETY: the lock is held.
         unsafe {
             let map = self.map();
-            self.decay.note_request(1, self.cache.backed_pages());
+            let before = self.cache.backed_pages();
             let t = self.cache.take(&map, 1, 1)?;
             (*t).state = State::Shared;
-            self.decay.note_cache(self.cache.backed_pages());
+            self.decay.note_taken(1, before, self.cache.backed_pages());
             Some(t)
         }
     }
@@ -170,9 +174,9 @@ impl Inner {
         // SAFETY: the lock is held; the cache gives `len` live, detached records.
         unsafe {
             let map = self.map();
-            self.decay.note_request(len, self.cache.backed_pages());
+            let before = self.cache.backed_pages();
             let first = self.cache.take(&map, len, align.div_ceil(HUGE_PAGES))?;
-            self.decay.note_cache(self.cache.backed_pages());
+            self.decay.note_taken(len, before, self.cache.backed_pages());
             let marked = self.occupy(&map, first, pages);
             Some(Taken { ptr: (*first).base, tier: (*first).tier, marked })
         }

@@ -74,7 +74,7 @@ impl RangeTracker {
     /// Some free page has been purged.
     #[inline]
     pub(crate) fn has_purged(&self) -> bool {
-        !self.purged.is_empty()
+        !self.purged.without(self.used).is_empty()
     }
 
     /// Whether `pos..pos + len` is free.
@@ -110,11 +110,8 @@ impl RangeTracker {
         let after = free.run_from(pos) - len;
         let range = Bits::range(pos, len);
         let unbacked = self.unbacked.and(range).count();
-        let marked = Marked {
-            unbacked,
-            zero: self.zero.contains(range),
-            purged: !self.purged.and(range).is_empty(),
-        };
+        let marked =
+            Marked { unbacked, zero: self.zero.contains(range), purged: !self.purged.and(range).is_empty() };
         self.used = self.used.or(range);
         self.unbacked = self.unbacked.without(range);
         self.zero = self.zero.without(range);
@@ -195,9 +192,9 @@ impl RangeTracker {
         self.unbacked_count = self.unbacked.count() as u16;
     }
 
-    /// The next row at or above `from` of free pages that have not been purged.
-    pub(crate) fn next_unpurged(&self, from: usize) -> Option<(usize, usize)> {
-        self.used.or(self.purged).not().next_run(from)
+    /// The next row at or above `from` of free pages that have not been purged, in whole units of `unit` pages.
+    pub(crate) fn next_unpurged(&self, from: usize, unit: usize) -> Option<(usize, usize)> {
+        self.purgeable(unit).next_run(from)
     }
 
     /// The next row at or above `from` of purged pages within the used range `pos..pos + len`,
@@ -209,10 +206,20 @@ impl RangeTracker {
         Some(row)
     }
 
-    /// The next free range at or above `from`, in whole units of `unit` pages, that has backed pages:
-    /// position and length. Never-touched neighbours are included when that joins ranges; purged ones never.
+    /// The free pages that can be purged in whole units of `unit` pages. Pages purged before are among them only
+    /// where a unit of several pages has some that are not.
+    fn purgeable(&self, unit: usize) -> Bits {
+        let free = self.used.not();
+        if unit == 1 {
+            return free.without(self.purged);
+        }
+        free.whole_units(unit).without(self.purged.whole_units(unit))
+    }
+
+    /// The next row at or above `from` of free pages, in whole units of `unit` pages, that has backed ones: position
+    /// and length. Never-touched neighbours are included, for that joins rows.
     pub(crate) fn next_purgeable(&self, from: usize, unit: usize) -> Option<(usize, usize)> {
-        let candidates = self.used.or(self.purged).not().whole_units(unit);
+        let candidates = self.purgeable(unit);
         let backed = candidates.without(self.unbacked);
         let mut from = from;
         loop {

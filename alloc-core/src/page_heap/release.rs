@@ -8,7 +8,7 @@ use super::filler::tier_bit;
 use super::inner::{Give, account};
 use super::tracker::{HUGE_PAGES, HUGE_SIZE, State, Tracker, TrackerMap};
 use core::ptr::NonNull;
-use page_backend::{Capabilities, PageBackend, Reason};
+use page_backend::{Capabilities, PageBackend, Reason, Tier};
 use size_classes::PAGE_SIZE;
 
 /// From this many huge pages on (16 MiB) a free range is unmapped rather than purged: that returns its page
@@ -135,6 +135,11 @@ impl<B: PageBackend> PageHeap<B> {
         }
     }
 
+    /// Pages in the unit that the tier purges by.
+    fn purge_unit(&self, tier: Tier) -> usize {
+        (self.backend.tier_granule(tier) / PAGE_SIZE).clamp(1, HUGE_PAGES)
+    }
+
     /// Purges `len` detached, free huge pages. Returns how many of their pages are still backed.
     ///
     /// # Safety
@@ -146,16 +151,20 @@ impl<B: PageBackend> PageHeap<B> {
             let number = (*first).number();
             let map = super::inner::OwnTrackers((*first).owner.load(core::sync::atomic::Ordering::Relaxed));
             let zero = self.backend.capabilities(tier).contains(Capabilities::ZERO_AFTER_PURGE);
+            let unit = self.purge_unit(tier);
             let purge = |start: usize, end: usize| {
                 start == end
-                    || self.backend.purge(base.add(start * PAGE_SIZE), (end - start) * PAGE_SIZE, tier).is_ok()
+                    || self
+                        .backend
+                        .purge(base.add(start * PAGE_SIZE), (end - start) * PAGE_SIZE, tier)
+                        .is_ok()
             };
             // Rows of pages not purged yet, which may reach over several huge pages.
             let (mut start, mut end) = (0, 0);
             let mut good = len * HUGE_PAGES;
             'rows: for i in 0..len {
                 let mut from = 0;
-                while let Some((pos, row)) = (*map.get(number + i)).pages.next_unpurged(from) {
+                while let Some((pos, row)) = (*map.get(number + i)).pages.next_unpurged(from, unit) {
                     from = pos + row;
                     let pos = i * HUGE_PAGES + pos;
                     if pos != end {
@@ -173,6 +182,8 @@ impl<B: PageBackend> PageHeap<B> {
             }
             let mut inner = self.inner.lock();
             let mut kept = 0;
+            // Pages of a unit that had been purged before still have to be restored.
+            let failed = Give::Unrestored { zero: false };
             let mut went = 0;
             for i in 0..len {
                 let t = map.get(number + i);
@@ -196,7 +207,8 @@ impl<B: PageBackend> PageHeap<B> {
     /// Purges free parts of the sparsest huge page in use. Returns how many backed pages went; `None` when
     /// nothing is left to purge.
     fn release_parts(&self) -> Option<usize> {
-        let mut rows = [(0, 0); ROWS];
+        // Positions, lengths, and how many pages of each are backed.
+        let mut rows = [(0, 0, 0); ROWS];
         let mut count = 0;
         // SAFETY: the record is used under the lock; it cannot go away while the rows are marked as used.
         unsafe {
@@ -206,13 +218,13 @@ impl<B: PageBackend> PageHeap<B> {
                 return None;
             }
             let tier = (*t).tier;
-            let unit = (self.backend.tier_granule(tier) / PAGE_SIZE).clamp(1, HUGE_PAGES);
+            let unit = self.purge_unit(tier);
             let mut from = 0;
             while let Some((pos, len)) = (*t).pages.next_purgeable(from, unit) {
                 if count == ROWS {
                     break;
                 }
-                rows[count] = (pos, len);
+                rows[count] = (pos, len, 0);
                 count += 1;
                 from = pos + len;
             }
@@ -220,13 +232,11 @@ impl<B: PageBackend> PageHeap<B> {
                 inner.filler.skip_release(t);
                 return Some(0);
             }
-            let backed = (*t).pages.backed_free();
             let mut held = 0;
-            for &(pos, len) in &rows[..count] {
-                inner.change(t, |p| p.mark(pos, len));
-                held += len;
+            for (pos, len, backed) in &mut rows[..count] {
+                *backed = *len - inner.change(t, |p| p.mark(*pos, *len)).unbacked;
+                held += *len;
             }
-            let backed = backed - (*t).pages.backed_free();
             inner.tiers[account(tier)].held += held;
             inner.filler.update(t);
             inner.in_flight += 1;
@@ -236,7 +246,7 @@ impl<B: PageBackend> PageHeap<B> {
             let at = |pos: usize| -> NonNull<u8> { base.add(pos * PAGE_SIZE) };
             let mut purged = 0;
             let mut failure = None;
-            for &(pos, len) in &rows[..count] {
+            for &(pos, len, _) in &rows[..count] {
                 if let Err(error) = self.backend.purge(at(pos), len * PAGE_SIZE, tier) {
                     failure = Some(error.reason);
                     break;
@@ -248,8 +258,12 @@ impl<B: PageBackend> PageHeap<B> {
             let mut inner = self.inner.lock();
             inner.in_flight -= 1;
             inner.tiers[account(tier)].held -= held;
-            for (i, &(pos, len)) in rows[..count].iter().enumerate() {
-                inner.give(at(pos), len, if i < purged { Give::Purged { zero } } else { Give::Touched });
+            // Pages of a unit that had been purged before still have to be restored.
+            let failed = Give::Unrestored { zero: false };
+            let mut went = 0;
+            for (i, &(pos, len, backed)) in rows[..count].iter().enumerate() {
+                went += if i < purged { backed } else { 0 };
+                inner.give(at(pos), len, if i < purged { Give::Purged { zero } } else { failed });
             }
             if let Some(reason) = failure {
                 inner.events.failed_releases += 1;
@@ -259,13 +273,12 @@ impl<B: PageBackend> PageHeap<B> {
                 if (*t).state == State::Shared {
                     inner.filler.skip_release(t);
                 }
-                if purged == 0 {
-                    return Some(0);
-                }
             }
-            inner.events.decommit_count += 1;
-            inner.events.decommit_bytes += (backed * PAGE_SIZE) as u64;
-            Some(backed)
+            if went > 0 {
+                inner.events.decommit_count += 1;
+                inner.events.decommit_bytes += (went * PAGE_SIZE) as u64;
+            }
+            Some(went)
         }
     }
 

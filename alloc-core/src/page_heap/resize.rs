@@ -111,7 +111,12 @@ impl Inner {
     ///
     /// # Safety
     /// [`obstacle`](Self::obstacle) has just found none, and the run before them is live; the lock is held.
-    unsafe fn take_behind(&mut self, map: &OwnTrackers, end: usize, extra: usize) -> super::range_tracker::Marked {
+    unsafe fn take_behind(
+        &mut self,
+        map: &OwnTrackers,
+        end: usize,
+        extra: usize,
+    ) -> super::range_tracker::Marked {
         let mut sum = super::range_tracker::Marked { unbacked: 0, zero: true, purged: false };
         let mut at = end;
         // SAFETY: by the contract.
@@ -124,8 +129,9 @@ impl Inner {
                     // The pages before are in use, so this is the first huge page of its range.
                     let len = left.div_ceil(HUGE_PAGES).min((*t).range_len as usize);
                     let part = left.min(len * HUGE_PAGES);
+                    let before = self.cache.backed_pages();
                     self.cache.cut(map, t, 0, len);
-                    self.decay.note_cache(self.cache.backed_pages());
+                    self.decay.note_taken(len, before, self.cache.backed_pages());
                     let marked = self.occupy(map, t, part);
                     let last = map.get(number + len - 1);
                     (*last).donated = part % HUGE_PAGES != 0;

@@ -1,0 +1,311 @@
+//! Single properties of the page heap.
+
+use super::mock::{Fail, Mock, Spec};
+use crate::page_heap::{PageHeap, ReleaseMode};
+use core::ptr::NonNull;
+use size_classes::PAGE_SIZE;
+use std::vec::Vec;
+
+const MIB: usize = 1 << 20;
+const PAGES_PER_MIB: usize = MIB / PAGE_SIZE;
+
+fn heap(specs: &[Spec]) -> PageHeap<Mock> {
+    PageHeap::new(Mock::new(256 * MIB, specs))
+}
+
+fn take(heap: &PageHeap<Mock>, pages: usize) -> NonNull<u8> {
+    heap.alloc(pages, 1).unwrap().ptr
+}
+
+fn give(heap: &PageHeap<Mock>, ptr: NonNull<u8>, pages: usize) {
+    // SAFETY: the tests give back what they took.
+    unsafe { heap.free(ptr, pages) };
+    assert!(heap.check());
+}
+
+#[test]
+fn a_small_process_stays_dense_from_the_low_end() {
+    let heap = heap(&[Spec::PLAIN]);
+    let first = take(&heap, 1).as_ptr().addr();
+    for i in 1..50 {
+        assert_eq!(take(&heap, 1).as_ptr().addr(), first + i * PAGE_SIZE);
+    }
+    assert_eq!(heap.accounts().mapped(), 2 * MIB);
+    assert_eq!(heap.backend().calls().map, 1);
+}
+
+#[test]
+fn the_tail_of_a_large_run_is_donated_and_comes_back() {
+    let heap = heap(&[Spec::PLAIN]);
+    let large = take(&heap, 300);
+    assert_eq!(heap.accounts().donated, 212 * PAGE_SIZE);
+    let small = take(&heap, 10);
+    assert_eq!(small.as_ptr().addr(), large.as_ptr().addr() + 300 * PAGE_SIZE);
+    give(&heap, large, 300);
+    assert_eq!(heap.accounts().donated, 0);
+    give(&heap, small, 10);
+    assert_eq!(heap.accounts().cached_huge, 310 * PAGE_SIZE);
+}
+
+#[test]
+fn a_loop_of_large_blocks_makes_no_system_calls() {
+    for mib in [1, 2, 3, 17, 64] {
+        let heap = heap(&[Spec::PLAIN]);
+        let pages = mib * PAGES_PER_MIB;
+        for round in 0..100 {
+            if round == 10 {
+                heap.backend().calls();
+            }
+            let block = take(&heap, pages);
+            give(&heap, block, pages);
+            heap.tick_with(round * 10_000_000, || 0);
+        }
+        let calls = heap.backend().calls();
+        assert_eq!((calls.map, calls.unmap), (0, 0), "{mib} MiB");
+        // The donated tail, which nobody uses, may go once.
+        assert!(calls.purge <= 2, "{} purges with {mib} MiB", calls.purge);
+    }
+}
+
+#[test]
+fn address_space_is_mapped_in_growing_steps_and_exactly_when_short() {
+    let plain = heap(&[Spec::PLAIN]);
+    let mut runs = Vec::new();
+    for _ in 0..1000 {
+        runs.push(take(&plain, 20));
+    }
+    let calls = plain.backend().calls().map;
+    assert!(calls < 25, "{calls} mappings for 156 MiB");
+    // The mock has 256 MiB: a step would not fit, the need does.
+    let left = 256 * MIB - plain.accounts().mapped();
+    assert!(plain.alloc(left / PAGE_SIZE, 1).is_some());
+    assert!(plain.alloc(256 * PAGES_PER_MIB, 1).is_none());
+    assert!(plain.check());
+}
+
+#[test]
+fn memory_that_is_taken_when_mapped_is_mapped_by_need() {
+    let heap = heap(&[Spec::POOL]);
+    for _ in 0..40 {
+        take(&heap, 200);
+    }
+    assert_eq!(heap.accounts().mapped(), 80 * MIB);
+    assert_eq!(heap.accounts().purged(), 0);
+}
+
+#[test]
+fn free_ranges_without_and_with_memory_join_when_nothing_else_is_left() {
+    let heap = PageHeap::new(Mock::new(16 * MIB, &[Spec::PLAIN]));
+    let whole = take(&heap, 16 * PAGES_PER_MIB);
+    give(&heap, whole, 16 * PAGES_PER_MIB);
+    heap.release(usize::MAX, ReleaseMode::WholeHugePages);
+    let low = take(&heap, 6 * PAGES_PER_MIB);
+    give(&heap, low, 6 * PAGES_PER_MIB);
+    assert!(heap.alloc(16 * PAGES_PER_MIB, 1).is_some());
+    assert!(heap.check());
+}
+
+#[test]
+fn scattered_free_ranges_are_unmapped_to_make_room() {
+    let heap = PageHeap::new(Mock::new(32 * MIB, &[Spec::PLAIN]));
+    heap.set_delay(u64::MAX);
+    let blocks: Vec<_> = (0..16).map(|_| take(&heap, 2 * PAGES_PER_MIB)).collect();
+    for &block in blocks.iter().step_by(2) {
+        give(&heap, block, 2 * PAGES_PER_MIB);
+    }
+    assert!(heap.alloc(16 * PAGES_PER_MIB, 1).is_none());
+    assert!(heap.check());
+    assert_eq!(heap.accounts().mapped(), 16 * MIB);
+    assert!(heap.alloc(2 * PAGES_PER_MIB, 1).is_some());
+}
+
+#[test]
+fn the_hard_limit_refuses_and_is_counted() {
+    let heap = heap(&[Spec::PLAIN]);
+    heap.set_hard_limit(10 * MIB);
+    let block = take(&heap, 8 * PAGES_PER_MIB);
+    assert!(heap.alloc(3 * PAGES_PER_MIB, 1).is_none());
+    assert_eq!(heap.accounts().events.hard_limit_hits, 1);
+    give(&heap, block, 8 * PAGES_PER_MIB);
+    assert!(heap.alloc(3 * PAGES_PER_MIB, 1).is_some());
+}
+
+#[test]
+fn memory_kept_for_later_counts_against_the_hard_limit() {
+    let heap = heap(&[Spec::PLAIN]);
+    heap.set_hard_limit(20 * MIB);
+    let a = take(&heap, 10 * PAGES_PER_MIB);
+    let b = take(&heap, 10 * PAGES_PER_MIB);
+    give(&heap, a, 10 * PAGES_PER_MIB);
+    give(&heap, b, 5 * PAGES_PER_MIB);
+    // Needs more than any free range with memory has, so fresh memory is taken and old memory goes back.
+    assert!(heap.alloc(14 * PAGES_PER_MIB, 1).is_some());
+    let accounts = heap.accounts();
+    assert!(accounts.in_use() + accounts.free() <= 20 * MIB);
+}
+
+#[test]
+fn huge_pages_of_a_pool_go_back_whole() {
+    let heap = heap(&[Spec::POOL]);
+    let runs: Vec<_> = (0..512).map(|_| take(&heap, 4)).collect();
+    assert_eq!(heap.accounts().mapped(), 16 * MIB);
+    for (i, &run) in runs.iter().enumerate() {
+        // One run stays in the second huge page.
+        if i != 100 {
+            give(&heap, run, 4);
+        }
+    }
+    heap.release(usize::MAX, ReleaseMode::Everything);
+    assert_eq!(heap.accounts().mapped(), 2 * MIB);
+    assert_eq!(heap.backend().calls().purge, 0);
+}
+
+#[test]
+fn a_child_of_a_fork_leaves_inherited_huge_pages_alone() {
+    let heap = heap(&[Spec::POOL, Spec::PLAIN]);
+    let runs: Vec<_> = (0..200).map(|_| take(&heap, 4)).collect();
+    give(&heap, runs[199], 4);
+    let block = take(&heap, 900);
+    give(&heap, block, 900);
+    heap.lock_for_fork();
+    // SAFETY: taken just now; there is no other thread.
+    unsafe { heap.unlock_after_fork() };
+    heap.after_fork_in_child();
+    heap.backend().set_tier(1);
+    let pool = heap.accounts().tiers[0];
+    for pages in [1, 4, 100, 300, 900] {
+        take(&heap, pages);
+    }
+    for &run in &runs[..100] {
+        give(&heap, run, 4);
+    }
+    take(&heap, 4);
+    let after = heap.accounts().tiers[0];
+    assert_eq!(after.in_use, pool.in_use - 400 * PAGE_SIZE);
+    assert_eq!(heap.accounts().tiers[1].in_use, 1309 * PAGE_SIZE);
+    assert!(heap.check());
+}
+
+#[test]
+fn alignment_beyond_a_huge_page() {
+    let heap = heap(&[Spec::PLAIN]);
+    take(&heap, 1);
+    for (pages, align) in [(1, 512), (100, 1024), (600, 2048), (257, 256), (10, 256)] {
+        let run = heap.alloc(pages, align).unwrap();
+        assert_eq!(run.ptr.as_ptr().addr() % (align * PAGE_SIZE), 0);
+        assert!(heap.check());
+    }
+}
+
+#[test]
+fn runs_grow_into_what_is_free_behind_them() {
+    let heap = heap(&[Spec::PLAIN]);
+    let run = take(&heap, 100);
+    // SAFETY: the run is this test's, as long as it is said to be.
+    unsafe {
+        assert!(heap.grow_in_place(run, 100, 50));
+        assert!(heap.check());
+        let wall = take(&heap, 1);
+        assert!(!heap.grow_in_place(run, 150, 1));
+        give(&heap, wall, 1);
+        // Through the end of the huge page, into memory that the backend maps behind it.
+        assert!(heap.grow_in_place(run, 150, 1000));
+    }
+    assert!(heap.check());
+    assert_eq!(heap.accounts().in_use(), 1150 * PAGE_SIZE);
+    give(&heap, run, 1150);
+    assert_eq!(heap.accounts().in_use(), 0);
+}
+
+#[test]
+fn a_failed_unmap_leads_to_a_purge_and_nothing_is_lost() {
+    let heap = heap(&[Spec::PLAIN]);
+    let block = take(&heap, 64 * PAGES_PER_MIB);
+    heap.set_delay(u64::MAX);
+    give(&heap, block, 64 * PAGES_PER_MIB);
+    heap.backend().set_fail(Fail { unmap: true, ..Fail::default() });
+    assert_eq!(heap.release(usize::MAX, ReleaseMode::Everything), 64 * MIB);
+    assert_eq!(heap.accounts().purged(), 64 * MIB);
+    assert!(heap.accounts().events.failed_releases > 0);
+    heap.backend().set_fail(Fail { unmap: true, purge: true, ..Fail::default() });
+    let block = take(&heap, 64 * PAGES_PER_MIB);
+    give(&heap, block, 64 * PAGES_PER_MIB);
+    assert_eq!(heap.release(usize::MAX, ReleaseMode::Everything), 0);
+    assert_eq!(heap.accounts().free(), 64 * MIB);
+    assert!(heap.check());
+}
+
+#[test]
+fn two_heaps_side_by_side_keep_apart() {
+    let one = heap(&[Spec::PLAIN]);
+    let other = heap(&[Spec::PLAIN]);
+    let mut runs = Vec::new();
+    for i in 0..200 {
+        let heap = if i % 2 == 0 { &one } else { &other };
+        runs.push((heap, take(heap, 50)));
+    }
+    for (heap, run) in runs {
+        give(heap, run, 50);
+    }
+    assert!(one.check() && other.check());
+    assert_eq!(one.accounts().in_use() + other.accounts().in_use(), 0);
+}
+
+#[test]
+fn threads_share_a_heap_while_memory_is_released() {
+    let heap = heap(&[Spec::PLAIN, Spec::POOL]);
+    std::thread::scope(|scope| {
+        for thread in 0..4u64 {
+            let heap = &heap;
+            scope.spawn(move || {
+                let mut runs: Vec<(NonNull<u8>, usize)> = Vec::new();
+                let mut random = thread + 1;
+                for round in 0..3000u64 {
+                    random ^= random << 13;
+                    random ^= random >> 7;
+                    random ^= random << 17;
+                    let pages = if random % 16 == 0 {
+                        random as usize / 16 % 700 + 1
+                    } else {
+                        random as usize % 9 + 1
+                    };
+                    if random % 5 < 3 && runs.len() < 200 {
+                        if let Some(run) = heap.alloc(pages, 1) {
+                            // SAFETY: the run is this thread's.
+                            unsafe { run.ptr.cast::<u64>().write(thread) };
+                            runs.push((run.ptr, pages));
+                        }
+                    } else if !runs.is_empty() {
+                        let (ptr, pages) = runs.swap_remove(random as usize % runs.len());
+                        // SAFETY: the run is this thread's.
+                        unsafe {
+                            assert_eq!(ptr.cast::<u64>().read(), thread);
+                            heap.free(ptr, pages);
+                        }
+                    }
+                    match random % 64 {
+                        0 => drop(heap.release(random as usize % (8 * MIB), ReleaseMode::Everything)),
+                        1 => heap.tick_with(round * 100_000_000, || 0),
+                        2 => heap.backend().set_tier(random as usize / 64 % 2),
+                        3 => {
+                            heap.lock_for_fork();
+                            // SAFETY: taken just now.
+                            unsafe { heap.unlock_after_fork() };
+                        }
+                        _ => {}
+                    }
+                }
+                for (ptr, pages) in runs {
+                    // SAFETY: the run is this thread's.
+                    unsafe { heap.free(ptr, pages) };
+                }
+            });
+        }
+    });
+    assert!(heap.check());
+    let accounts = heap.accounts();
+    assert_eq!(accounts.in_use(), 0);
+    for tier in 0..2 {
+        assert_eq!(accounts.tiers[tier].mapped, heap.backend().mapped(tier));
+    }
+}

@@ -1,0 +1,289 @@
+//! A backend with real memory that keeps its own books and fails when told to.
+
+use core::ptr::NonNull;
+use page_backend::{
+    Capabilities, MapError, Mapping, PageBackend, Reason, Step, Tier, Usage,
+    sys::{self, Advice},
+};
+use size_classes::PAGE_SIZE;
+use std::sync::Mutex;
+use std::vec::Vec;
+
+/// What one tier of the mock is like.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Spec {
+    pub(super) caps: Capabilities,
+    pub(super) granule: usize,
+}
+
+impl Spec {
+    /// Plain memory on 4K pages.
+    pub(super) const PLAIN: Self = Self {
+        caps: Capabilities::PARTIAL_PURGE
+            .union(Capabilities::ZERO_AFTER_PURGE)
+            .union(Capabilities::FORK_COPIES),
+        granule: 4096,
+    };
+    /// Memory that reads as anything after a purge, on 64K pages.
+    pub(super) const DIRTY: Self =
+        Self { caps: Capabilities::PARTIAL_PURGE.union(Capabilities::FORK_COPIES), granule: 65536 };
+    /// Huge pages of a pool.
+    pub(super) const POOL: Self =
+        Self { caps: Capabilities::POPULATED.union(Capabilities::HUGE), granule: 2 << 20 };
+    /// The same, of twice the size.
+    pub(super) const POOL_4M: Self =
+        Self { caps: Capabilities::POPULATED.union(Capabilities::HUGE), granule: 4 << 20 };
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Page {
+    Unmapped,
+    Mapped(u8),
+    Purged(u8),
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Calls {
+    pub(super) map: usize,
+    pub(super) purge: usize,
+    pub(super) unmap: usize,
+    pub(super) restore: usize,
+}
+
+struct State {
+    pages: Vec<Page>,
+    /// Pages mapped, by tier.
+    mapped: [usize; 8],
+    calls: Calls,
+    /// The tier that the next mappings come from.
+    tier: u8,
+    fail: Fail,
+}
+
+/// Which calls fail.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Fail {
+    pub(super) map: bool,
+    pub(super) purge: bool,
+    pub(super) unmap: bool,
+    pub(super) restore: bool,
+    pub(super) grow: bool,
+}
+
+pub(super) struct Mock {
+    base: NonNull<u8>,
+    len: usize,
+    specs: Vec<Spec>,
+    state: Mutex<State>,
+}
+
+// SAFETY: the memory behind the pointer is shared under the mutex.
+unsafe impl Sync for Mock {}
+// SAFETY: as above.
+unsafe impl Send for Mock {}
+
+const ALIGN: usize = 64 << 20;
+
+impl Mock {
+    /// A mock with `len` bytes (a multiple of 4 MiB) to hand out.
+    pub(super) fn new(len: usize, specs: &[Spec]) -> Self {
+        let whole = sys::mmap_anonymous(len + ALIGN).unwrap();
+        // SAFETY: at most ALIGN bytes further, which were mapped in addition.
+        let base = unsafe { whole.add(whole.as_ptr().align_offset(ALIGN)) };
+        let state = State {
+            pages: std::vec![Page::Unmapped; len / PAGE_SIZE],
+            mapped: [0; 8],
+            calls: Calls::default(),
+            tier: 0,
+            fail: Fail::default(),
+        };
+        Self { base, len, specs: specs.to_vec(), state: Mutex::new(state) }
+    }
+
+    pub(super) fn set_fail(&self, fail: Fail) {
+        self.state.lock().unwrap().fail = fail;
+    }
+
+    pub(super) fn set_tier(&self, tier: usize) {
+        self.state.lock().unwrap().tier = tier as u8;
+    }
+
+    pub(super) fn calls(&self) -> Calls {
+        std::mem::take(&mut self.state.lock().unwrap().calls)
+    }
+
+    pub(super) fn tier_count(&self) -> usize {
+        self.specs.len()
+    }
+
+    /// Bytes mapped on a tier.
+    pub(super) fn mapped(&self, tier: usize) -> usize {
+        self.state.lock().unwrap().mapped[tier] * PAGE_SIZE
+    }
+
+    /// Whether every page of the range is mapped and ready for use.
+    pub(super) fn ready(&self, ptr: NonNull<u8>, pages: usize) -> bool {
+        let first = self.index(ptr);
+        let state = self.state.lock().unwrap();
+        state.pages[first..first + pages].iter().all(|p| matches!(p, Page::Mapped(_)))
+    }
+
+    fn index(&self, ptr: NonNull<u8>) -> usize {
+        let offset = ptr.as_ptr().addr() - self.base.as_ptr().addr();
+        assert!(offset < self.len && offset.is_multiple_of(PAGE_SIZE));
+        offset / PAGE_SIZE
+    }
+
+    fn zero(&self, ptr: NonNull<u8>, size: usize) {
+        // SAFETY: the range is inside the mock's memory.
+        unsafe { sys::madvise(ptr, size, Advice::DontNeed).unwrap() };
+    }
+}
+
+impl Drop for Mock {
+    fn drop(&mut self) {
+        // SAFETY: the range is the mock's own; the ends beyond it stay mapped until the test ends.
+        unsafe { sys::munmap(self.base, self.len).unwrap() };
+    }
+}
+
+fn error(step: Step) -> MapError {
+    MapError { reason: Reason::NoMemory, step, errno: None }
+}
+
+// SAFETY: ranges are handed out once, zeroed, until they are unmapped, under the mutex.
+unsafe impl PageBackend for Mock {
+    fn granule(&self) -> usize {
+        4096
+    }
+
+    fn tier_granule(&self, tier: Tier) -> usize {
+        self.specs[tier.0 as usize].granule
+    }
+
+    fn map(&self, size: usize, align: usize) -> Result<Mapping, MapError> {
+        let mut state = self.state.lock().unwrap();
+        state.calls.map += 1;
+        if state.fail.map {
+            return Err(error(Step::Map));
+        }
+        let tier = state.tier;
+        let granule = self.specs[tier as usize].granule;
+        assert!(align >= 2 << 20 && size > 0 && size % 4096 == 0);
+        let len = size.next_multiple_of(granule);
+        let step = align.max(granule) / PAGE_SIZE;
+        let count = len / PAGE_SIZE;
+        let mut first = 0;
+        while first + count <= state.pages.len() {
+            if state.pages[first..first + count].iter().all(|&p| p == Page::Unmapped) {
+                state.pages[first..first + count].fill(Page::Mapped(tier));
+                state.mapped[tier as usize] += count;
+                // SAFETY: inside the mock's memory.
+                let ptr = unsafe { self.base.add(first * PAGE_SIZE) };
+                self.zero(ptr, len);
+                return Ok(Mapping { ptr, len, tier: Tier(tier) });
+            }
+            first += step;
+        }
+        Err(error(Step::Map))
+    }
+
+    unsafe fn purge(&self, ptr: NonNull<u8>, size: usize, tier: Tier) -> Result<(), MapError> {
+        let mut state = self.state.lock().unwrap();
+        state.calls.purge += 1;
+        let spec = self.specs[tier.0 as usize];
+        assert!(spec.caps.contains(Capabilities::PARTIAL_PURGE), "purge of a tier that cannot");
+        assert!(size > 0 && size % spec.granule == 0 && ptr.as_ptr().addr() % spec.granule == 0);
+        let first = self.index(ptr);
+        for page in &state.pages[first..first + size / PAGE_SIZE] {
+            // Where the unit of purging is several pages, some may have been purged before.
+            let again = spec.granule > PAGE_SIZE && *page == Page::Purged(tier.0);
+            assert!(again || *page == Page::Mapped(tier.0), "purge of what is not mapped, or purged already");
+        }
+        if state.fail.purge {
+            // The content is unspecified after a failure: half of it is gone.
+            self.zero(ptr, (size / 2).next_multiple_of(4096));
+            return Err(error(Step::Purge));
+        }
+        self.zero(ptr, size);
+        if !spec.caps.contains(Capabilities::ZERO_AFTER_PURGE) {
+            for page in 0..size / PAGE_SIZE {
+                // SAFETY: inside the range, which nothing uses.
+                unsafe { ptr.add(page * PAGE_SIZE + 64).cast::<u64>().write(0xdead) };
+            }
+        }
+        state.pages[first..first + size / PAGE_SIZE].fill(Page::Purged(tier.0));
+        Ok(())
+    }
+
+    unsafe fn restore(&self, ptr: NonNull<u8>, size: usize, tier: Tier) -> Result<(), MapError> {
+        let mut state = self.state.lock().unwrap();
+        state.calls.restore += 1;
+        let first = self.index(ptr);
+        for page in &state.pages[first..first + size / PAGE_SIZE] {
+            assert_eq!(*page, Page::Purged(tier.0), "restore of what was not purged");
+        }
+        if state.fail.restore {
+            return Err(error(Step::Lock));
+        }
+        state.pages[first..first + size / PAGE_SIZE].fill(Page::Mapped(tier.0));
+        Ok(())
+    }
+
+    unsafe fn unmap(&self, ptr: NonNull<u8>, size: usize, tier: Tier) -> Result<(), MapError> {
+        let mut state = self.state.lock().unwrap();
+        state.calls.unmap += 1;
+        let granule = self.specs[tier.0 as usize].granule;
+        assert!(size > 0 && size % granule == 0 && ptr.as_ptr().addr() % granule == 0);
+        let first = self.index(ptr);
+        for page in &state.pages[first..first + size / PAGE_SIZE] {
+            assert!(
+                *page == Page::Mapped(tier.0) || *page == Page::Purged(tier.0),
+                "unmap of what is not mapped"
+            );
+        }
+        if state.fail.unmap {
+            return Err(error(Step::Unmap));
+        }
+        // A use after this would be seen as content that is not zero.
+        for page in 0..size / PAGE_SIZE {
+            // SAFETY: inside the range, which nothing uses.
+            unsafe { ptr.add(page * PAGE_SIZE).cast::<u64>().write(0xdead) };
+        }
+        state.pages[first..first + size / PAGE_SIZE].fill(Page::Unmapped);
+        state.mapped[tier.0 as usize] -= size / PAGE_SIZE;
+        Ok(())
+    }
+
+    unsafe fn grow(&self, ptr: NonNull<u8>, size: usize, extra: usize, tier: Tier) -> Result<(), MapError> {
+        let mut state = self.state.lock().unwrap();
+        let first = self.index(ptr) + size / PAGE_SIZE;
+        let count = extra / PAGE_SIZE;
+        assert!(extra > 0 && extra % self.specs[tier.0 as usize].granule == 0);
+        let room = state.pages.get(first..first + count);
+        if state.fail.grow || !room.is_some_and(|room| room.iter().all(|&p| p == Page::Unmapped)) {
+            return Err(error(Step::Remap));
+        }
+        state.pages[first..first + count].fill(Page::Mapped(tier.0));
+        state.mapped[tier.0 as usize] += count;
+        // SAFETY: inside the mock's memory.
+        self.zero(unsafe { ptr.add(size) }, extra);
+        Ok(())
+    }
+
+    fn capabilities(&self, tier: Tier) -> Capabilities {
+        self.specs[tier.0 as usize].caps
+    }
+
+    fn tiers(&self) -> usize {
+        self.specs.len()
+    }
+
+    fn name(&self, _tier: Tier) -> &'static str {
+        "mock"
+    }
+
+    fn usage(&self, tier: Tier) -> Usage {
+        Usage { mapped: self.mapped(tier.0 as usize), ..Usage::default() }
+    }
+}
