@@ -14,7 +14,6 @@ use crate::tls;
 use core::cell::UnsafeCell;
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicUsize, Ordering};
-use page_backend::PageBackend;
 
 /// The forking thread's stay in the slow path, from `prepare` to the other two.
 struct Forking(UnsafeCell<Option<front::Inside>>);
@@ -90,7 +89,7 @@ pub(super) extern "C" fn in_child() {
 
 /// What every child does, however it was made: no huge or locked pages, and no helper thread yet.
 pub(super) fn leave_parents_ways() {
-    HEAP.pages.backend().after_fork_in_child();
+    HEAP.pages.after_fork_in_child();
     super::release::after_fork_in_child();
     super::background::after_fork_in_child();
 }

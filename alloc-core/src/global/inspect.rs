@@ -79,7 +79,41 @@ pub fn snapshot(out: &mut Snapshot) {
     out.metadata.mapped = META.mapped() as u64;
     out.metadata.used = META.used() as u64;
     out.errors = crate::report::counts();
-    let _ = (MAX_TIERS, Name::new(""), Tier(0), HEAP.pages.backend().tiers());
+    snapshot_pages(out);
+}
+
+/// Fills in what the page heap and its backend know.
+fn snapshot_pages(out: &mut Snapshot) {
+    let backend = HEAP.pages.backend();
+    let pages = HEAP.pages.accounts();
+    out.tier_count = backend.tiers().min(MAX_TIERS) as u64;
+    for (i, account) in out.tiers.iter_mut().enumerate().take(out.tier_count as usize) {
+        let tier = Tier(i as u8);
+        let (bytes, usage) = (pages.tiers[i], backend.usage(tier));
+        account.name = Name::new(backend.name(tier));
+        account.mapped = bytes.mapped as u64;
+        account.in_use = bytes.in_use as u64;
+        account.free = bytes.free as u64;
+        account.purged = bytes.purged as u64;
+        account.huge = usage.huge as u64;
+        account.locked = usage.locked as u64;
+        account.pinned = usage.pinned as u64;
+        account.fallbacks = usage.fallbacks;
+    }
+    let events = pages.events;
+    out.counters.commit_count = events.commit_count;
+    out.counters.commit_bytes = events.commit_bytes;
+    out.counters.decommit_count = events.decommit_count;
+    out.counters.decommit_bytes = events.decommit_bytes;
+    out.counters.reserve_count = events.reserve_count;
+    out.counters.reserve_bytes = events.reserve_bytes;
+    out.counters.scavenge_count = events.scavenge_count;
+    out.counters.hard_limit_hits = events.hard_limit_hits;
+    out.counters.failed_allocations = events.failed_allocations;
+    out.counters.failed_releases = events.failed_releases;
+    let settings = super::start::settings();
+    out.soft_limit = settings.soft_limit;
+    out.hard_limit = settings.hard_limit;
 }
 
 /// What [`check`] found wrong.

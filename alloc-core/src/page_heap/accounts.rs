@@ -95,6 +95,7 @@ pub(crate) struct PageAccounts {
     pub(crate) events: Events,
 }
 
+#[cfg(test)]
 impl PageAccounts {
     fn sum(&self, part: impl Fn(&TierBytes) -> usize) -> usize {
         self.tiers.iter().map(part).sum()

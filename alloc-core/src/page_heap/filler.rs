@@ -107,10 +107,10 @@ impl Shelf {
             while !t.is_null() {
                 // SAFETY: listed records are live; the caller holds the lock.
                 unsafe {
-                    if (*t).pages.longest_free() >= len {
-                        if let Some(pos) = (*t).pages.find(len, align) {
-                            return Some((t, pos));
-                        }
+                    if (*t).pages.longest_free() >= len
+                        && let Some(pos) = (*t).pages.find(len, align)
+                    {
+                        return Some((t, pos));
                     }
                     t = self.lists[list].next(t);
                 }

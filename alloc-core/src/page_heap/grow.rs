@@ -78,10 +78,10 @@ impl<B: PageBackend> PageHeap<B> {
         if let Some(taken) = self.map_and_take(growth, align_len, pages, align) {
             return Some(taken);
         }
-        if growth > len {
-            if let Some(taken) = self.map_and_take(len, align_len, pages, align) {
-                return Some(taken);
-            }
+        if growth > len
+            && let Some(taken) = self.map_and_take(len, align_len, pages, align)
+        {
+            return Some(taken);
         }
         // The backend has no more. Free ranges that are kept apart may do together; if not, their
         // address space may be what is missing.
@@ -130,7 +130,7 @@ impl<B: PageBackend> PageHeap<B> {
     /// Enters a mapping as free memory; gives it back to the backend when there is no memory for its records.
     fn enter(&self, mapping: Mapping) -> Option<crate::lock::Guard<'_, Inner>> {
         let count = mapping.len / HUGE_SIZE;
-        debug_assert!(count > 0 && mapping.len % HUGE_SIZE == 0);
+        debug_assert!(count > 0 && mapping.len.is_multiple_of(HUGE_SIZE));
         let address = mapping.ptr.as_ptr().addr();
         let records = if PAGE_MAP.ensure(address, mapping.len) { Records::take(count) } else { None };
         let Some(mut records) = records else {

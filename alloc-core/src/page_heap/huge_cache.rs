@@ -254,30 +254,6 @@ impl HugeCache {
         }
     }
 
-    /// The first unbacked range of at least `len` huge pages for which `wanted` holds; null when there is none.
-    ///
-    /// # Safety
-    /// See [`HugeCache`].
-    pub(crate) unsafe fn find_unbacked(
-        &self,
-        len: usize,
-        mut wanted: impl FnMut(*mut Tracker) -> bool,
-    ) -> *mut Tracker {
-        for list in &self.bins[Backing::Unbacked as usize][bin_of(len)..] {
-            let mut t = list.head();
-            while !t.is_null() {
-                // SAFETY: listed heads are live.
-                unsafe {
-                    if (*t).range_len as usize >= len && wanted(t) {
-                        return t;
-                    }
-                    t = list.next(t);
-                }
-            }
-        }
-        core::ptr::null_mut()
-    }
-
     /// Calls `each` with the first record of every listed range; `each` must not change the ranges.
     ///
     /// # Safety

@@ -96,11 +96,6 @@ impl Inner {
         self.tiers.iter().map(|t| t.mapped - t.used - t.unbacked + t.held).sum()
     }
 
-    /// Pages handed out.
-    pub(crate) fn in_use(&self) -> usize {
-        self.used - self.tiers.iter().map(|t| t.held).sum::<usize>()
-    }
-
     /// Changes the pages of a record and the accounts with them.
     ///
     /// # Safety

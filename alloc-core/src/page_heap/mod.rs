@@ -24,13 +24,13 @@ mod restore;
 mod tests;
 mod tracker;
 
-pub(crate) use accounts::{PageAccounts, TIERS};
+pub(crate) use accounts::PageAccounts;
 pub(crate) use release::ReleaseMode;
 
 use crate::lock::{Lock, Rank};
 use crate::settings::{Delay, Settings};
 use core::ptr::NonNull;
-use core::sync::atomic::{AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use inner::{Give, Inner, Taken};
 use page_backend::{Capabilities, PageBackend, Tier, sys};
 use size_classes::PAGE_SIZE;
@@ -45,8 +45,6 @@ const FORK_PATIENCE: usize = 10_000;
 pub(crate) struct Run {
     /// First byte, on a page boundary.
     pub(crate) ptr: NonNull<u8>,
-    /// Length in pages.
-    pub(crate) pages: usize,
     /// Every byte is known to be zero.
     pub(crate) zeroed: bool,
 }
@@ -57,6 +55,8 @@ pub(crate) struct PageHeap<B> {
     inner: Lock<Inner>,
     /// The monotonic time before which a tick has nothing to do.
     next_tick: AtomicU64,
+    /// Set in a forked child until the next run is taken.
+    forked: AtomicBool,
 }
 
 impl<B> core::fmt::Debug for PageHeap<B> {
@@ -68,7 +68,12 @@ impl<B> core::fmt::Debug for PageHeap<B> {
 impl<B: PageBackend> PageHeap<B> {
     /// An empty heap; nothing is mapped before the first run.
     pub(crate) const fn new(backend: B) -> Self {
-        Self { backend, inner: Lock::new(Rank::PageHeap, Inner::new()), next_tick: AtomicU64::new(0) }
+        Self {
+            backend,
+            inner: Lock::new(Rank::PageHeap, Inner::new()),
+            next_tick: AtomicU64::new(0),
+            forked: AtomicBool::new(false),
+        }
     }
 
     /// The backend.
@@ -110,6 +115,9 @@ impl<B: PageBackend> PageHeap<B> {
         }
         let taken = {
             let mut inner = self.inner.lock();
+            if self.forked.load(Ordering::Relaxed) {
+                self.bar_after_fork(&mut inner);
+            }
             if inner.hard_limit != usize::MAX && inner.over_limit(pages) {
                 return None;
             }
@@ -129,7 +137,7 @@ impl<B: PageBackend> PageHeap<B> {
         if taken.marked.unbacked > 0 && !self.ready(taken, pages) {
             return None;
         }
-        Some(Run { ptr: taken.ptr, pages, zeroed: taken.marked.zero })
+        Some(Run { ptr: taken.ptr, zeroed: taken.marked.zero })
     }
 
     /// Pays what is owed for pages that had no memory: restores purged ones and keeps to the hard limit.
@@ -206,20 +214,26 @@ impl<B: PageBackend> PageHeap<B> {
         unsafe { self.inner.unlock_after_fork() }
     }
 
-    /// In a forked child: tells the backend, and stops handing out memory that the fork does not copy in small
-    /// pages, for it could fail at the first touch.
+    /// In a forked child, with the lock held or not: tells the backend, and sees to it that no memory is handed out
+    /// any more that the fork does not copy in small pages, for it could fail at the first touch.
     pub(crate) fn after_fork_in_child(&self) {
         self.backend.after_fork_in_child();
+        self.forked.store(true, Ordering::Relaxed);
+    }
+
+    #[cold]
+    fn bar_after_fork(&self, inner: &mut Inner) {
+        self.forked.store(false, Ordering::Relaxed);
         let mut barred = 0;
         for tier in 0..self.backend.tiers().min(32) {
             if !self.backend.capabilities(Tier(tier as u8)).contains(Capabilities::FORK_COPIES) {
                 barred |= 1u32 << tier;
             }
         }
-        let mut inner = self.inner.lock();
+        // The threads that had taken pages out are not in this process.
         inner.in_flight = 0;
         if barred != 0 {
-            // SAFETY: the lock is held.
+            // SAFETY: the caller holds the lock.
             unsafe { inner.bar(barred) };
         }
     }

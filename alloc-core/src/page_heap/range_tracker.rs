@@ -89,12 +89,6 @@ impl RangeTracker {
         self.used.contains(Bits::range(pos, len))
     }
 
-    /// How many free pages begin at `pos`.
-    #[inline]
-    pub(crate) fn free_from(&self, pos: usize) -> usize {
-        self.used.not().run_from(pos)
-    }
-
     /// The lowest range of `len` free pages (1 to 256) that begins at a multiple of `align` (a power of two).
     #[inline]
     pub(crate) fn find(&self, len: usize, align: usize) -> Option<usize> {

@@ -45,8 +45,9 @@ impl<B: PageBackend> PageHeap<B> {
                 released += pages;
             }
             if bytes == usize::MAX {
-                // Parts may have completed huge pages.
+                // Parts may have completed huge pages. Address space of some length goes too, with its page tables.
                 released += self.release_huge_pages(want, usize::MAX);
+                self.unmap_free_ranges(UNMAP);
             }
         }
         if released > 0 {
@@ -182,8 +183,6 @@ impl<B: PageBackend> PageHeap<B> {
             }
             let mut inner = self.inner.lock();
             let mut kept = 0;
-            // Pages of a unit that had been purged before still have to be restored.
-            let failed = Give::Unrestored { zero: false };
             let mut went = 0;
             for i in 0..len {
                 let t = map.get(number + i);
@@ -285,8 +284,8 @@ impl<B: PageBackend> PageHeap<B> {
     /// Evicts what the cache holds over its limit; called after a free.
     #[cold]
     pub(super) fn evict(&self, pages: usize, parts: bool) {
-        let released = self.release_huge_pages(pages, usize::MAX);
-        self.inner.lock().decay.note_evicted(released);
+        let released = self.release(pages * PAGE_SIZE, ReleaseMode::WholeHugePages);
+        self.inner.lock().decay.note_evicted(released / PAGE_SIZE);
         if parts {
             while self.release_parts().is_some() {}
         }

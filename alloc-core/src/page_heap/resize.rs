@@ -41,7 +41,7 @@ impl<B: PageBackend> PageHeap<B> {
                 let map = inner.map();
                 // SAFETY: the run is the caller's, so its records are live; the lock is held.
                 unsafe {
-                    let tier = (*map.get((end - 1) * PAGE_SIZE >> HUGE_SHIFT)).tier;
+                    let tier = (*map.get(((end - 1) * PAGE_SIZE) >> HUGE_SHIFT)).tier;
                     match inner.obstacle(&map, end, extra, tier) {
                         None => {
                             let taken = inner.take_behind(&map, end, extra);
@@ -60,7 +60,7 @@ impl<B: PageBackend> PageHeap<B> {
             }
             tried_backend = true;
             // The backend extends what is wholly the run's: its huge pages up to the gap.
-            let first = start.next_multiple_of(HUGE_PAGES) / HUGE_PAGES;
+            let first = start.div_ceil(HUGE_PAGES);
             let need = (end + extra).div_ceil(HUGE_PAGES) - number;
             if first >= number || end.div_ceil(HUGE_PAGES) < number {
                 return false;
@@ -134,7 +134,7 @@ impl Inner {
                     self.decay.note_taken(len, before, self.cache.backed_pages());
                     let marked = self.occupy(map, t, part);
                     let last = map.get(number + len - 1);
-                    (*last).donated = part % HUGE_PAGES != 0;
+                    (*last).donated = !part.is_multiple_of(HUGE_PAGES);
                     self.filler.update(last);
                     sum.purged |= marked.purged;
                     at += part;

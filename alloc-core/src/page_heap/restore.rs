@@ -23,7 +23,7 @@ impl<B: PageBackend> PageHeap<B> {
                 let inner = self.inner.lock();
                 let map = inner.map();
                 while from < start + pages && count < ROWS {
-                    let t = map.get(from * PAGE_SIZE >> HUGE_SHIFT);
+                    let t = map.get((from * PAGE_SIZE) >> HUGE_SHIFT);
                     let pos = from % HUGE_PAGES;
                     let part = (start + pages - from).min(HUGE_PAGES - pos);
                     // SAFETY: the run is the caller's, so its records are live; the lock is held.
@@ -70,7 +70,9 @@ impl<B: PageBackend> PageHeap<B> {
             while at < end {
                 let part = (end - at).min(HUGE_PAGES - at % HUGE_PAGES);
                 // SAFETY: the run is the caller's, so its records are live; the lock is held.
-                unsafe { (*map.get(at * PAGE_SIZE >> HUGE_SHIFT)).pages.keep_purged(at % HUGE_PAGES, part) };
+                unsafe {
+                    (*map.get((at * PAGE_SIZE) >> HUGE_SHIFT)).pages.keep_purged(at % HUGE_PAGES, part)
+                };
                 at += part;
             }
         }

@@ -169,7 +169,7 @@ unsafe impl PageBackend for Mock {
         }
         let tier = state.tier;
         let granule = self.specs[tier as usize].granule;
-        assert!(align >= 2 << 20 && size > 0 && size % 4096 == 0);
+        assert!(align >= 2 << 20 && size > 0 && size.is_multiple_of(4096));
         let len = size.next_multiple_of(granule);
         let step = align.max(granule) / PAGE_SIZE;
         let count = len / PAGE_SIZE;
@@ -193,7 +193,9 @@ unsafe impl PageBackend for Mock {
         state.calls.purge += 1;
         let spec = self.specs[tier.0 as usize];
         assert!(spec.caps.contains(Capabilities::PARTIAL_PURGE), "purge of a tier that cannot");
-        assert!(size > 0 && size % spec.granule == 0 && ptr.as_ptr().addr() % spec.granule == 0);
+        assert!(
+            size > 0 && size.is_multiple_of(spec.granule) && ptr.as_ptr().addr().is_multiple_of(spec.granule)
+        );
         let first = self.index(ptr);
         for page in &state.pages[first..first + size / PAGE_SIZE] {
             // Where the unit of purging is several pages, some may have been purged before.
@@ -234,7 +236,7 @@ unsafe impl PageBackend for Mock {
         let mut state = self.state.lock().unwrap();
         state.calls.unmap += 1;
         let granule = self.specs[tier.0 as usize].granule;
-        assert!(size > 0 && size % granule == 0 && ptr.as_ptr().addr() % granule == 0);
+        assert!(size > 0 && size.is_multiple_of(granule) && ptr.as_ptr().addr().is_multiple_of(granule));
         let first = self.index(ptr);
         for page in &state.pages[first..first + size / PAGE_SIZE] {
             assert!(
@@ -259,7 +261,7 @@ unsafe impl PageBackend for Mock {
         let mut state = self.state.lock().unwrap();
         let first = self.index(ptr) + size / PAGE_SIZE;
         let count = extra / PAGE_SIZE;
-        assert!(extra > 0 && extra % self.specs[tier.0 as usize].granule == 0);
+        assert!(extra > 0 && extra.is_multiple_of(self.specs[tier.0 as usize].granule));
         let room = state.pages.get(first..first + count);
         if state.fail.grow || !room.is_some_and(|room| room.iter().all(|&p| p == Page::Unmapped)) {
             return Err(error(Step::Remap));

