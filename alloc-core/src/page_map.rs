@@ -57,7 +57,8 @@ static FIRST_LEAF: Leaf = Leaf {
     trackers: [const { AtomicPtr::new(core::ptr::null_mut()) }; LEAF_HUGE_PAGES],
     spans: [const { AtomicPtr::new(core::ptr::null_mut()) }; LEAF_PAGES],
 };
-static FIRST_LEAF_TAKEN: AtomicU8 = AtomicU8::new(0);
+/// 1 until the first leaf is taken. Not zero at first, so that it lies with the other small variables and not alone on a page.
+static FIRST_LEAF_FREE: AtomicU8 = AtomicU8::new(1);
 
 impl PageMap {
     /// The class of the page that holds `address`; 0 for every address outside a small span of the global heap.
@@ -136,7 +137,7 @@ impl PageMap {
         if word.load(Ordering::Acquire) != 0 {
             return true;
         }
-        let leaf = if FIRST_LEAF_TAKEN.swap(1, Ordering::Relaxed) == 0 {
+        let leaf = if FIRST_LEAF_FREE.swap(0, Ordering::Relaxed) == 1 {
             (&raw const FIRST_LEAF).expose_provenance()
         } else {
             let Some(leaf) = META.alloc(size_of::<Leaf>(), 64) else { return false };

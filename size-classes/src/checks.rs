@@ -26,7 +26,7 @@ const fn check_classes(table: &Table) {
         assert!(class.pages >= 1 && class.pages as usize <= MAX_SPAN_PAGES);
         assert!(objects >= 1 && objects <= MAX_OBJECTS && objects == span / size);
         assert!((span - objects * size) * 8 <= span);
-        assert!(size > PAGE_SIZE || objects >= 8);
+        assert!(size > PAGE_SIZE / 2 || objects >= 4);
         assert!(size > 1024 || class.pages <= 2);
         assert!(class.batch >= 2 && class.batch as usize <= MAX_BATCH);
 

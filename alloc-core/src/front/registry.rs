@@ -16,6 +16,8 @@ use crossbeam_epoch::{Collector, LocalHandle};
 
 /// Caches that one attempt to steal looks at.
 const STEAL_VISITS: usize = 16;
+/// Up to this many caches a walk takes the lock, which is shorter than what the epochs need to begin.
+const SHORT_WALK: usize = 16;
 
 static RECORDS: Pool<MaybeUninit<ThreadCache>> = Pool::new();
 static HEAD: AtomicPtr<ThreadCache> = AtomicPtr::new(null_mut());
@@ -132,7 +134,7 @@ pub(crate) fn count() -> usize {
 ///
 /// `own` is the calling thread's cache, if it has one.
 pub(crate) fn walk(own: Option<&mut ThreadCache>, visit: impl FnMut(&ThreadCache)) {
-    let handle = own.and_then(|cache| {
+    let handle = own.filter(|_| count() > SHORT_WALK).and_then(|cache| {
         if cache.epoch.is_none() {
             let collector = CHANGES.lock().collector().cloned();
             cache.epoch = collector.and_then(|collector| metadata::with_memory(|| collector.register()));

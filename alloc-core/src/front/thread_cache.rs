@@ -17,6 +17,11 @@ use size_classes::{CLASS_COUNT, CLASSES, MAX_BATCH};
 const BIN_BYTES: usize = 512 << 10;
 /// Arrays whose slots hold no more than this come without asking the budget.
 const FREE_OF_CHARGE: usize = 2 << 10;
+/// A bin grows when it has missed once for each of these bytes of its size since the last sweep: what a program asks for once or
+/// twice is not worth keeping, and large blocks least of all.
+const GROWTH_BYTES: usize = 1 << 8;
+/// But this many misses are enough for any size.
+const MOST_MISSES: usize = 64;
 /// Slow-path events between two looks for bins that nobody used.
 const SWEEP_EVENTS: u32 = 512;
 
@@ -45,8 +50,8 @@ struct Bin {
     /// Lower guard of the array; the always-missing one at level 0.
     base: AtomicPtr<Slot>,
     level: AtomicU8,
-    /// The bin ran dry or over since the last sweep.
-    used: bool,
+    /// How often the bin ran dry or over since the last sweep.
+    misses: u8,
 }
 
 /// The highest level that a class may reach.
@@ -64,7 +69,7 @@ impl ThreadCache {
         record.write(ThreadCache {
             bins: Bins::new(),
             bin: [const {
-                Bin { base: AtomicPtr::new(bins::no_slots()), level: AtomicU8::new(0), used: false }
+                Bin { base: AtomicPtr::new(bins::no_slots()), level: AtomicU8::new(0), misses: 0 }
             }; CLASS_COUNT],
             capacity: AtomicUsize::new(0),
             limit: AtomicUsize::new(0),
@@ -110,7 +115,7 @@ impl ThreadCache {
 
     /// Refills an empty bin and returns one object; null when memory is out.
     pub(crate) fn refill<B: PageBackend>(&mut self, engine: &Engine<B>, class: usize) -> *mut u8 {
-        self.bin[class].used = true;
+        self.missed(class);
         self.grow(class);
         let want = (CLASSES.class(class as u8).batch as usize).min(self.room(class) + 1);
         let mut objects = [null_mut(); MAX_BATCH];
@@ -145,7 +150,7 @@ impl ThreadCache {
         if unsafe { self.bins.cursor(class).read() } == object {
             return crate::report::fault(crate::report::Fault::Double, object);
         }
-        self.bin[class].used = true;
+        self.missed(class);
         if len == self.room(class) && !self.grow(class) {
             self.flush_oldest(engine, class, len.div_ceil(2));
         }
@@ -182,9 +187,16 @@ impl ThreadCache {
         }
     }
 
-    /// Gives a bin the next larger array, if the budget allows.
+    fn missed(&mut self, class: usize) {
+        self.bin[class].misses = self.bin[class].misses.saturating_add(1);
+    }
+
+    /// Gives a bin the next larger array, if it misses often enough for its size and the budget allows.
     fn grow(&mut self, class: usize) -> bool {
         let size = CLASSES.size_of(class as u8);
+        if (self.bin[class].misses as usize) < (size / GROWTH_BYTES).min(MOST_MISSES) {
+            return false;
+        }
         let level = self.bin[class].level.load(Ordering::Relaxed) as usize;
         if level >= top_level(size) {
             return false;
@@ -239,7 +251,7 @@ impl ThreadCache {
     /// Gives back half of what bins hold that were not used since the last sweep, and halves their arrays.
     fn sweep<B: PageBackend>(&mut self, engine: &Engine<B>) {
         for class in 1..CLASS_COUNT {
-            if !core::mem::take(&mut self.bin[class].used) {
+            if core::mem::take(&mut self.bin[class].misses) == 0 {
                 self.shrink(engine, class);
             }
         }
@@ -270,11 +282,11 @@ impl ThreadCache {
     /// Shrinks bins until what they can hold is within the share, those not in use first.
     #[cold]
     fn shrink_to_share<B: PageBackend>(&mut self, engine: &Engine<B>) {
-        for used in [false, true] {
+        for in_use in [false, true] {
             for class in 1..CLASS_COUNT {
                 let size = CLASSES.size_of(class as u8);
                 while self.capacity() > self.share()
-                    && self.bin[class].used == used
+                    && (self.bin[class].misses > 0) == in_use
                     && self.room(class) * size > FREE_OF_CHARGE
                 {
                     self.shrink(engine, class);

@@ -6,7 +6,7 @@
 use super::HEAP;
 use crate::front;
 use crate::page_heap::ReleaseMode;
-use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use page_backend::sys;
 use size_classes::CLASS_COUNT;
 
@@ -22,15 +22,6 @@ static TICKING: AtomicBool = AtomicBool::new(false);
 static LAST_SWEEP: AtomicU64 = AtomicU64::new(0);
 /// The class whose transfer cache the running sweep is at; `CLASS_COUNT` when none is running.
 static SWEEP_AT: AtomicUsize = AtomicUsize::new(CLASS_COUNT);
-static ON_TICK: AtomicPtr<()> = AtomicPtr::new(core::ptr::null_mut());
-
-/// What a layer above wants done every now and then; `now` is the monotonic clock in nanoseconds.
-pub type OnTick = fn(now: u64);
-
-/// Sets what is called after each tick, outside all locks. It must not allocate.
-pub fn set_on_tick(call: OnTick) {
-    ON_TICK.store(call as *mut (), Ordering::Release);
-}
 
 /// Gives everything back that the calling thread's cache, the transfer caches and the page heap have free; `true` when
 /// anything went back.
@@ -59,9 +50,13 @@ fn cycles() -> u64 {
 #[inline]
 pub(super) fn on_slow_path() {
     let now = cycles();
-    if now.wrapping_sub(LAST_GATE.load(Ordering::Relaxed)) > GATE {
+    let last = LAST_GATE.load(Ordering::Relaxed);
+    if now.wrapping_sub(last) > GATE {
         LAST_GATE.store(now, Ordering::Relaxed);
-        tick();
+        // The first look only starts the clock, so that a short-lived process pays nothing.
+        if last != 0 {
+            tick();
+        }
     }
 }
 
@@ -79,12 +74,6 @@ pub(super) fn tick() {
     TICKING.store(false, Ordering::Release);
     drop(inside);
     crate::stats_page::tick(now, super::snapshot);
-    let call = ON_TICK.load(Ordering::Acquire);
-    if !call.is_null() {
-        // SAFETY: the word was stored from an `OnTick`.
-        let call = unsafe { core::mem::transmute::<*mut (), OnTick>(call) };
-        call(now);
-    }
 }
 
 /// What is left to tell when the process exits.
@@ -103,10 +92,14 @@ pub(super) fn after_fork_in_child() {
 fn sweep_some(now: u64) {
     let mut class = SWEEP_AT.load(Ordering::Relaxed);
     if class >= CLASS_COUNT {
-        if now.wrapping_sub(LAST_SWEEP.load(Ordering::Relaxed)) < SWEEP_EVERY {
+        let last = LAST_SWEEP.load(Ordering::Relaxed);
+        if last != 0 && now.wrapping_sub(last) < SWEEP_EVERY {
             return;
         }
         LAST_SWEEP.store(now, Ordering::Relaxed);
+        if last == 0 {
+            return;
+        }
         class = 1;
     }
     let start = sys::clock_monotonic();

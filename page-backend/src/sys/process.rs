@@ -78,12 +78,15 @@ pub fn sched_yield() {
     }
 }
 
+const UNKNOWN_PAGE_SIZE: usize = 1;
+
 /// The operating system's page size in bytes: 4, 16 or 64 KiB.
 #[inline]
 pub fn page_size() -> usize {
-    static CACHED: AtomicUsize = AtomicUsize::new(0);
+    // Not zero at first, so that it lies with the other small variables and not alone on a page.
+    static CACHED: AtomicUsize = AtomicUsize::new(UNKNOWN_PAGE_SIZE);
     let cached = CACHED.load(Ordering::Relaxed);
-    if cached != 0 { cached } else { ask_page_size(&CACHED) }
+    if cached != UNKNOWN_PAGE_SIZE { cached } else { ask_page_size(&CACHED) }
 }
 
 #[cold]
