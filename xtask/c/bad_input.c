@@ -182,6 +182,7 @@ int main(int argc, char **argv)
         free(hidden(p));
         for (int i = 0; i < 8000; i++)
             free(others[i]);
+        malloc_trim(0);
     } else if (strcmp(name, "double-free-large") == 0) {
         char *large = malloc(3 << 20);
         free(large);

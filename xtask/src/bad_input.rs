@@ -45,7 +45,7 @@ const PROGRAM: [Case; 24] = [
     case("double-free", "", TWICE),
     case("double-free-flushed", "", TWICE),
     case("double-free-later", "check:full", TWICE),
-    case("double-free-large", "", FOREIGN),
+    case("double-free-large", "", DOUBLE),
     case("interior", "check:full", INTERIOR),
     case("interior-large", "", INTERIOR),
     case("stack", "", FOREIGN),
@@ -80,7 +80,7 @@ const SETTINGS: [Case; 8] = [
         mistake: "none",
         conf: "abort_conf:true,nonsense:1",
         end: End::Abort,
-        lines: &["unknown key \"nonsense\""],
+        lines: &["unknown key \"nonsense\"", "abort_conf is true: aborting"],
     },
 ];
 

@@ -1,16 +1,27 @@
-//! Telling of memory that came from elsewhere than asked: one line for the first refusal of each kind, until the next.
+//! Telling of memory that came from elsewhere than asked: one line for the first refusal of each tier and reason.
 
 use super::HEAP;
 use crate::message::Message;
-use crate::snapshot::REASON_NAMES;
+use crate::snapshot::{MAX_TIERS, REASON_NAMES};
+use core::sync::atomic::{AtomicU16, Ordering};
 use page_backend::{PageBackend, Reason, Step};
 
-/// Writes a line for each fallback since the last call. The thread is inside, and holds no lock.
+/// The reasons that have been told, a bit each, by tier.
+static TOLD: [AtomicU16; MAX_TIERS] = [const { AtomicU16::new(0) }; MAX_TIERS];
+const _: () = assert!(Reason::COUNT <= 16);
+
+/// Writes a line for each fallback since the last call that is the first of its tier and reason. The thread is inside, and
+/// holds no lock.
 pub(super) fn tell() {
     let backend = HEAP.pages.backend();
-    // Bounded, in case other threads fall back faster than this one writes.
-    for _ in 0..4 {
+    // Bounded, in case other threads fall back faster than this one looks.
+    for _ in 0..MAX_TIERS {
         let Some((tier, error)) = backend.take_new_fallback() else { return };
+        let Some(told) = TOLD.get(tier.0 as usize) else { continue };
+        let bit = 1 << error.reason as u16;
+        if told.fetch_or(bit, Ordering::Relaxed) & bit != 0 {
+            continue;
+        }
         let step = match error.step {
             Step::Check => "before asking the kernel",
             Step::Map => "when mapping",
@@ -29,6 +40,10 @@ pub(super) fn tell() {
             .str(step);
         if let Some(errno) = error.errno {
             line = line.str(" (errno ").dec(errno.0.unsigned_abs().into()).str(")");
+        }
+        let mount = &super::start::settings().hugetlbfs;
+        if error.step == Step::Map && !mount.is_empty() && backend.name(tier).starts_with("hugetlb") {
+            line = line.str(" from the mount ").bytes(mount.as_bytes());
         }
         line.str(what_helps(error.reason)).str("; going on with the next kind of pages").send();
     }

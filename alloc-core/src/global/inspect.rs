@@ -4,6 +4,7 @@ use super::HEAP;
 use crate::arena::META;
 use crate::front::{self, budget, metadata, registry};
 use crate::page_map::PAGE_MAP;
+use crate::report::{self, Fault};
 use crate::side;
 use crate::snapshot::{MAX_CLASSES, MAX_TIERS, Name, Snapshot};
 use page_backend::{PageBackend, Tier};
@@ -114,6 +115,21 @@ fn snapshot_pages(out: &mut Snapshot) {
     let settings = super::start::settings();
     out.soft_limit = settings.soft_limit;
     out.hard_limit = settings.hard_limit;
+}
+
+/// Tells of a pointer that no span is known for: nothing of the heap's, the middle of a large block, or a block that was freed
+/// so long ago that its pages are free too.
+#[cold]
+pub(super) fn fault_without_span(block: *const u8) {
+    let in_use = front::enter_without_cache().and_then(|_inside| HEAP.pages.is_in_use(block.addr()));
+    report::fault(
+        match in_use {
+            None => Fault::Foreign,
+            Some(true) => Fault::Interior,
+            Some(false) => Fault::Double,
+        },
+        block,
+    );
 }
 
 /// What [`check`] found wrong.

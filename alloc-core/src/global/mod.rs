@@ -24,7 +24,6 @@ use crate::front::bins::{Bins, sentinel_empty};
 use crate::front::{self, Foreign};
 use crate::heap::{Block, Engine};
 use crate::page_map::PAGE_MAP;
-use crate::report::{self, Fault};
 use crate::tls;
 use core::ptr::{NonNull, null_mut};
 use page_backend::System;
@@ -176,7 +175,7 @@ pub unsafe fn free_slow(block: *mut u8) {
                 hooks::thread_met();
             }
         } else if let Err(Foreign) = front::free_other(&HEAP, address) {
-            report::fault(Fault::Foreign, block);
+            inspect::fault_without_span(block);
         }
         release::on_slow_path();
     }

@@ -34,6 +34,7 @@ use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use inner::{Give, Inner, Taken};
 use page_backend::{Capabilities, PageBackend, Tier, sys};
 use size_classes::PAGE_SIZE;
+use tracker::TrackerMap;
 
 /// Longest run, in pages: more than any address space has, and far from overflow in bytes.
 const MOST_PAGES: usize = 1 << 35;
@@ -175,6 +176,17 @@ impl<B: PageBackend> PageHeap<B> {
         if excess > 0 || at_once {
             self.evict(excess, at_once);
         }
+    }
+
+    /// Whether the page that holds `address` is handed out; `None` when it is none of this heap's.
+    pub(crate) fn is_in_use(&self, address: usize) -> Option<bool> {
+        let inner = self.inner.lock();
+        let t = inner.map().get(address >> tracker::HUGE_SHIFT);
+        if t.is_null() {
+            return None;
+        }
+        // SAFETY: records in the map are live; the lock is held.
+        Some(unsafe { !(*t).pages.is_free(address / PAGE_SIZE % tracker::HUGE_PAGES, 1) })
     }
 
     /// All accounts.
