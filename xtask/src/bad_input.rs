@@ -45,7 +45,7 @@ const PROGRAM: [Case; 24] = [
     case("double-free", "", TWICE),
     case("double-free-flushed", "", TWICE),
     case("double-free-later", "check:full", TWICE),
-    case("double-free-large", "", DOUBLE),
+    case("double-free-large", "", TWICE),
     case("interior", "check:full", INTERIOR),
     case("interior-large", "", INTERIOR),
     case("stack", "", FOREIGN),
