@@ -42,6 +42,20 @@ fn what_the_program_holds_shows_up_and_goes_away() {
     let noise = 1_200_000;
     assert!(allocated(&during) - allocated(&before) > 4_000_000 - noise);
     assert!(allocated(&during) - allocated(&after) > 4_000_000 - noise);
+    // Only this thread allocates meanwhile, so the accounts are exact.
+    for numbers in [&before, &during, &after] {
+        let value = |name: &str| numbers["properties"][name].as_u64().unwrap();
+        let parts = value("generic.current_allocated_bytes")
+            + value("tcmalloc.thread_cache_free_bytes")
+            + value("tcmalloc.transfer_cache_free_bytes")
+            + value("tcmalloc.central_cache_free_bytes")
+            + value("tcmalloc.pageheap_free_bytes")
+            + value("tcmalloc.pageheap_unmapped_bytes");
+        assert_eq!(value("generic.heap_size"), parts);
+        let tiers = numbers["tiers"].as_array().unwrap();
+        let mapped: u64 = tiers.iter().map(|t| t["mapped"].as_u64().unwrap()).sum();
+        assert!(mapped > 0 && mapped == value("generic.heap_size"));
+    }
     assert!(during["age_ms"].as_u64().unwrap() < 10_000);
     let class =
         during["classes"].as_array().unwrap().iter().find(|c| c["size"].as_u64().unwrap() >= 4000).unwrap();
