@@ -15,6 +15,7 @@ mod foreign;
 pub mod glibc;
 pub mod gperftools;
 pub mod info;
+mod interposed;
 pub mod jemalloc;
 pub mod malloc;
 mod output;

@@ -20,6 +20,11 @@ fn libc_allocates_with_its_exit_lock_held() {
 }
 
 #[test]
+fn program_brings_part_of_its_own_malloc() {
+    same_as_glibc(&source("c/own_malloc.c").program(), &[]);
+}
+
+#[test]
 fn deepbind_module_passes_libcs_blocks() {
     let module = source("c/deepbind_module.c").module();
     same_as_glibc(&source("c/deepbind.c").program(), &[module.to_str().unwrap()]);

@@ -10,6 +10,11 @@ fn threads_end_in_every_way() {
 }
 
 #[test]
+fn stack_of_the_least_size_overflows() {
+    same_as_glibc(&source("c/least_stack.c").program(), &[]);
+}
+
+#[test]
 fn key_destructors_allocate_and_threads_leak() {
     same_as_glibc(&source("c/key_destructors.c").program(), &[]);
 }

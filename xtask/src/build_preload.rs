@@ -12,6 +12,10 @@ pub(crate) const USAGE: &str = "build-preload [--target TRIPLE] [--static]   bui
 
 const LIBRARY: &str = "libstratalloc.so";
 
+/// crossbeam-epoch's bags of 64 deferred calls make each thread's record 2 KiB larger, and the end of a thread need some
+/// 13 KiB of stack, which threads of the least stack size do not have. Under this name the bags hold four.
+const SMALL_EPOCHS: &str = "crossbeam_sanitize";
+
 const LINK_ARGS: &[&str] = &[
     "-Wl,-soname,libstratalloc.so",
     // A key destructor or a fork handler of ours may run long after a dlclose.
@@ -77,6 +81,12 @@ fn build_archive(target: Option<&str>) -> Result<PathBuf, String> {
 /// Runs cargo for one kind of the crate; returns the folder of the result.
 fn build_crate(kind: &str, target: Option<&str>, dir: &Path, args: &[String]) -> Result<PathBuf, String> {
     let mut command = workspace::cargo();
+    // The variable, where it is set, hides what any configuration says.
+    match std::env::var("RUSTFLAGS") {
+        Ok(flags) => command.env("RUSTFLAGS", format!("{flags} --cfg {SMALL_EPOCHS}")),
+        Err(_) => command
+            .args(["--config", &format!(r#"target.'cfg(all())'.rustflags=["--cfg", "{SMALL_EPOCHS}"]"#)]),
+    };
     command.args(["rustc", "--quiet", "--package", "alloc-ffi", "--lib", "--profile", "preload"]);
     command.args(["--crate-type", kind, "--target-dir"]).arg(dir);
     let mut dir = dir.to_owned();

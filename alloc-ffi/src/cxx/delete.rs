@@ -3,7 +3,7 @@
 //! Sizes and alignments that a program states are not trusted: programs that state them wrongly have run well on other
 //! allocators.
 
-use super::forwards;
+use crate::interposed::forwards;
 use crate::malloc::release;
 use core::ffi::c_void;
 
@@ -29,38 +29,38 @@ pub unsafe extern "C" fn delete_aligned(ptr: *mut c_void) {
 
 forwards!(
     /// `operator delete[](void *)`.
-    delete_array, "_ZdaPv", "_ZdlPv", delete
+    if all(preload, not(archive)), delete_array, "_ZdaPv", "_ZdlPv", delete
 );
 forwards!(
     /// `operator delete(void *, size_t)`.
-    delete_sized, "_ZdlPvm", "_ZdlPv", delete
+    if all(preload, not(archive)), delete_sized, "_ZdlPvm", "_ZdlPv", delete
 );
 forwards!(
     /// `operator delete[](void *, size_t)`.
-    delete_array_sized, "_ZdaPvm", "_ZdaPv", delete_array
+    if all(preload, not(archive)), delete_array_sized, "_ZdaPvm", "_ZdaPv", delete_array
 );
 forwards!(
     /// `operator delete(void *, const nothrow_t &)`.
-    delete_nothrow, "_ZdlPvRKSt9nothrow_t", "_ZdlPv", delete
+    if all(preload, not(archive)), delete_nothrow, "_ZdlPvRKSt9nothrow_t", "_ZdlPv", delete
 );
 forwards!(
     /// `operator delete[](void *, const nothrow_t &)`.
-    delete_array_nothrow, "_ZdaPvRKSt9nothrow_t", "_ZdaPv", delete_array
+    if all(preload, not(archive)), delete_array_nothrow, "_ZdaPvRKSt9nothrow_t", "_ZdaPv", delete_array
 );
 forwards!(
     /// `operator delete[](void *, align_val_t)`.
-    delete_array_aligned, "_ZdaPvSt11align_val_t", "_ZdlPvSt11align_val_t", delete_aligned
+    if all(preload, not(archive)), delete_array_aligned, "_ZdaPvSt11align_val_t", "_ZdlPvSt11align_val_t", delete_aligned
 );
 forwards!(
     /// `operator delete[](void *, align_val_t, const nothrow_t &)`.
-    delete_array_aligned_nothrow,
+    if all(preload, not(archive)), delete_array_aligned_nothrow,
     "_ZdaPvSt11align_val_tRKSt9nothrow_t",
     "_ZdaPvSt11align_val_t",
     delete_array_aligned
 );
 forwards!(
     /// `operator delete(void *, align_val_t, const nothrow_t &)`.
-    delete_aligned_nothrow,
+    if all(preload, not(archive)), delete_aligned_nothrow,
     "_ZdlPvSt11align_val_tRKSt9nothrow_t",
     "_ZdlPvSt11align_val_t",
     delete_aligned

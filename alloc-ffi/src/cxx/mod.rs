@@ -10,31 +10,3 @@ mod replaced;
 
 pub use delete::*;
 pub use new::*;
-
-/// Defines a form that is nothing but another form, whose symbol the program may have taken over.
-macro_rules! forwards {
-    ($(#[$doc:meta])* $name:ident, $export:literal, $symbol:literal, $ours:path) => {
-        $(#[$doc])*
-        ///
-        /// # Safety
-        /// As in C++.
-        #[cfg_attr(all(preload, not(archive)), unsafe(export_name = $export))]
-        #[unsafe(naked)]
-        pub unsafe extern "C" fn $name() {
-            #[cfg(all(preload, not(archive), target_arch = "x86_64"))]
-            core::arch::naked_asm!(concat!("jmp qword ptr [rip + ", $symbol, "@GOTPCREL]"));
-            #[cfg(all(preload, not(archive), target_arch = "aarch64"))]
-            core::arch::naked_asm!(
-                concat!("adrp x16, :got:", $symbol),
-                concat!("ldr x16, [x16, :got_lo12:", $symbol, "]"),
-                "br x16",
-            );
-            // Without exported names nobody can replace anything.
-            #[cfg(all(any(not(preload), archive), target_arch = "x86_64"))]
-            core::arch::naked_asm!("jmp {ours}", ours = sym $ours);
-            #[cfg(all(any(not(preload), archive), target_arch = "aarch64"))]
-            core::arch::naked_asm!("b {ours}", ours = sym $ours);
-        }
-    };
-}
-use forwards;

@@ -5,7 +5,8 @@
 //! returns null as the standard says. At that moment no frame of ours is on the stack, so nothing of Rust is ever
 //! unwound, and no lock is held.
 
-use super::{forwards, replaced};
+use super::replaced;
+use crate::interposed::forwards;
 use crate::symbols::{self, Scope};
 use alloc_core::global;
 use alloc_core::message::Message;
@@ -205,11 +206,11 @@ pub unsafe extern "C" fn new(size: usize) -> *mut u8 {
 
 forwards!(
     /// `operator new[](size_t)`.
-    new_array, "_Znam", "_Znwm", new
+    if all(preload, not(archive)), new_array, "_Znam", "_Znwm", new
 );
 forwards!(
     /// `operator new[](size_t, align_val_t)`.
-    new_array_aligned, "_ZnamSt11align_val_t", "_ZnwmSt11align_val_t", new_aligned
+    if all(preload, not(archive)), new_array_aligned, "_ZnamSt11align_val_t", "_ZnwmSt11align_val_t", new_aligned
 );
 
 /// `operator new(size_t, const nothrow_t &)`.

@@ -3,6 +3,8 @@
 //! The loader's table says so: it has the address that the symbol is bound to, ours or another's. The answer never changes, so
 //! it is worked out at the first question.
 
+#[cfg(all(preload, not(archive)))]
+use crate::interposed::bound_to;
 use core::sync::atomic::{AtomicU8, Ordering};
 
 const UNKNOWN: u8 = 0;
@@ -27,31 +29,8 @@ pub(super) fn any() -> bool {
     state == REPLACED
 }
 
-/// Reads the loader's table.
 #[cfg(all(preload, not(archive)))]
 fn bound() -> [usize; 4] {
-    macro_rules! bound_to {
-        ($symbol:literal) => {{
-            let address: usize;
-            // SAFETY: loads a word of the library's own table, which the loader has filled.
-            unsafe {
-                #[cfg(target_arch = "x86_64")]
-                core::arch::asm!(
-                    concat!("mov {0}, qword ptr [rip + ", $symbol, "@GOTPCREL]"),
-                    out(reg) address,
-                    options(pure, readonly, nostack, preserves_flags),
-                );
-                #[cfg(target_arch = "aarch64")]
-                core::arch::asm!(
-                    concat!("adrp {0}, :got:", $symbol),
-                    concat!("ldr {0}, [{0}, :got_lo12:", $symbol, "]"),
-                    out(reg) address,
-                    options(pure, readonly, nostack, preserves_flags),
-                );
-            }
-            address
-        }};
-    }
     [
         bound_to!("_Znwm"),
         bound_to!("_Znam"),
@@ -61,7 +40,7 @@ fn bound() -> [usize; 4] {
 }
 
 /// Without exported names nobody can replace anything.
-#[cfg(not(all(preload, not(archive))))]
+#[cfg(any(not(preload), archive))]
 fn bound() -> [usize; 4] {
     [any as *const () as usize; 4]
 }
