@@ -66,6 +66,12 @@ fn statistics_are_absent_or_glibcs() {
 }
 
 #[test]
+fn trim_gives_nothing_back() {
+    let program = source("c/trim.c").program();
+    prints(&program, &[], "malloc_trim(0) = 1\nfull - trimmed >= 50 * 1024: yes");
+}
+
+#[test]
 fn foreign_pointer_crashes_or_is_silent() {
     let run = run(&source("c/foreign_pointer.c").program(), &[], &[library()]);
     assert!(run.status.success(), "{run:?}");
