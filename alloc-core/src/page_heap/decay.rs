@@ -4,13 +4,17 @@
 //! free at any moment of it, is due for release in the next; so memory goes back between half the delay and
 //! the whole of it after its last use, and memory that a program keeps taking and giving back stays.
 //!
+//! Where time passes with the calls of the program, it stands still while the program sleeps. A gap of an epoch or
+//! more between two looks at the clock therefore counts for all that is free behind it.
+//!
 //! Between epochs the cache of free huge pages has a limit. It grows when huge pages that were evicted over
 //! the limit are missed soon after, and shrinks again to what the cache then holds.
 
 use super::tracker::HUGE_PAGES;
 
-/// The least limit of the cache: 16 MiB.
-const BASE_LIMIT: usize = 8 * HUGE_PAGES;
+/// The least limit of the cache: 4 MiB, and a part of the pages in use.
+const BASE_LIMIT: usize = 2 * HUGE_PAGES;
+const BASE_PART: usize = 16;
 /// The limit may grow to this in any case (256 MiB), and to a quarter of the pages in use.
 const GROWN_LIMIT: usize = 128 * HUGE_PAGES;
 /// Backed free pages that the filler always keeps.
@@ -92,6 +96,7 @@ impl Decay {
             NEVER => 0,
             0 => backed,
             _ => {
+                self.limit = self.limit.max(in_use / BASE_PART);
                 let limit = self.limit.min(GROWN_LIMIT.max(in_use / 4));
                 self.high_cache = self.high_cache.max(backed.min(limit));
                 backed.saturating_sub(limit)
@@ -104,8 +109,9 @@ impl Decay {
         self.evicted += pages;
     }
 
-    /// Lets time pass; returns when the epoch ends that runs now. `None` when nothing is released by time.
-    pub(crate) fn advance(&mut self, now: u64, cache: usize, filler: usize) -> Option<u64> {
+    /// Lets time pass, when the last look at the clock was at `before`; returns when the epoch ends that runs now.
+    /// `None` when nothing is released by time.
+    pub(crate) fn advance(&mut self, now: u64, before: u64, cache: usize, filler: usize) -> Option<u64> {
         if self.delay == NEVER || self.delay == 0 {
             return None;
         }
@@ -117,6 +123,9 @@ impl Decay {
             self.low_filler = filler;
         } else if now.saturating_sub(self.epoch_start) >= epoch {
             self.epoch_start = now;
+            if now.saturating_sub(before) >= epoch {
+                (self.low_cache, self.low_filler) = (cache, filler);
+            }
             self.due_cache = self.low_cache;
             self.due_filler = self.low_filler.saturating_sub(FILLER_RESERVE);
             self.low_cache = cache;

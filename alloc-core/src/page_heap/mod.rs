@@ -56,6 +56,8 @@ pub(crate) struct PageHeap<B> {
     inner: Lock<Inner>,
     /// The monotonic time before which a tick has nothing to do.
     next_tick: AtomicU64,
+    /// The monotonic time of the last tick.
+    last_tick: AtomicU64,
     /// Set in a forked child until the next run is taken.
     forked: AtomicBool,
 }
@@ -73,6 +75,7 @@ impl<B: PageBackend> PageHeap<B> {
             backend,
             inner: Lock::new(Rank::PageHeap, Inner::new()),
             next_tick: AtomicU64::new(0),
+            last_tick: AtomicU64::new(0),
             forked: AtomicBool::new(false),
         }
     }

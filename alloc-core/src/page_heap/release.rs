@@ -300,12 +300,13 @@ impl<B: PageBackend> PageHeap<B> {
     /// As [`tick`](Self::tick), with the clock that bounds the work.
     pub(super) fn tick_with(&self, now: u64, clock: impl Fn() -> u64) {
         use core::sync::atomic::Ordering::Relaxed;
+        let before = self.last_tick.swap(now, Relaxed);
         if now < self.next_tick.load(Relaxed) {
             return;
         }
         let Some(mut inner) = self.inner.try_lock() else { return };
         let (cache, filler) = (inner.cache.backed_pages(), inner.filler.backed());
-        let Some(epoch_end) = inner.decay.advance(now, cache, filler) else {
+        let Some(epoch_end) = inner.decay.advance(now, before, cache, filler) else {
             self.next_tick.store(u64::MAX, Relaxed);
             return;
         };

@@ -32,11 +32,11 @@ fn free_huge_pages_go_back_within_the_delay_and_not_before_half_of_it() {
     let heap = heap();
     let mut now = 1;
     pass(&heap, &mut now, SECOND);
-    let block = heap.alloc(8 * MIB / PAGE_SIZE, 1).unwrap().ptr;
+    let block = heap.alloc(4 * MIB / PAGE_SIZE, 1).unwrap().ptr;
     pass(&heap, &mut now, 2 * SECOND);
-    give(&heap, block, 8 * MIB / PAGE_SIZE);
+    give(&heap, block, 4 * MIB / PAGE_SIZE);
     pass(&heap, &mut now, 2 * SECOND + SECOND / 2 - SECOND / 50);
-    assert_eq!(heap.accounts().free(), 8 * MIB);
+    assert_eq!(heap.accounts().free(), 4 * MIB);
     pass(&heap, &mut now, 3 * SECOND + SECOND / 20);
     assert_eq!(heap.accounts().free(), 0);
 }
@@ -128,5 +128,18 @@ fn a_tick_ends_when_its_time_is_up_and_goes_on_later() {
         now += SECOND / 1000;
         heap.tick_with(now, || 0);
     }
+    assert_eq!(heap.accounts().free(), 0);
+}
+
+#[test]
+fn a_program_that_sleeps_gives_back_when_it_wakes() {
+    let heap = heap();
+    let mut now = 1;
+    pass(&heap, &mut now, SECOND);
+    let block = heap.alloc(3 * MIB / PAGE_SIZE, 1).unwrap().ptr;
+    give(&heap, block, 3 * MIB / PAGE_SIZE);
+    heap.tick_with(now, || 0);
+    assert_eq!(heap.accounts().free(), 3 * MIB);
+    heap.tick_with(now + 2 * SECOND, || 0);
     assert_eq!(heap.accounts().free(), 0);
 }
