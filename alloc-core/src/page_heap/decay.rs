@@ -96,8 +96,7 @@ impl Decay {
             NEVER => 0,
             0 => backed,
             _ => {
-                self.limit = self.limit.max(in_use / BASE_PART);
-                let limit = self.limit.min(GROWN_LIMIT.max(in_use / 4));
+                let limit = self.limit.min(GROWN_LIMIT.max(in_use / 4)).max(in_use / BASE_PART);
                 self.high_cache = self.high_cache.max(backed.min(limit));
                 backed.saturating_sub(limit)
             }
