@@ -185,6 +185,7 @@ pub fn write_file(pattern: &[u8], snapshot: &Snapshot, pid: u32) -> Result<(), s
 
     let flags = libc::O_WRONLY | libc::O_CREAT | libc::O_TRUNC | libc::O_CLOEXEC | libc::O_NOFOLLOW;
     let fd = sys::open(draft, flags, 0o644)?;
+    readable_by_all(fd);
     let mut sink = FdSink::new(fd);
     let about = About { pid, ..About::this_process() };
     render(format_of(pattern), snapshot, &about, &mut sink);
@@ -195,6 +196,13 @@ pub fn write_file(pattern: &[u8], snapshot: &Snapshot, pid: u32) -> Result<(), s
         unlink(draft);
     }
     result
+}
+
+/// Servers have a strict umask, and the exporter that reads the file is another user. What is beyond reach of
+/// others belongs in a folder that is.
+fn readable_by_all(fd: i32) {
+    // SAFETY: fchmod(2) takes no pointers. If it fails the file keeps the mode that the umask left.
+    let _ = unsafe { sys::syscall(libc::SYS_fchmod as usize, [fd as usize, 0o644, 0, 0, 0, 0]) };
 }
 
 fn rename(from: &CStr, to: &CStr) -> Result<(), sys::Errno> {
@@ -213,6 +221,7 @@ fn unlink(path: &CStr) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::unix::fs::PermissionsExt;
     use std::string::ToString;
     use std::{env, format, fs, process};
 
@@ -234,6 +243,7 @@ mod tests {
         let mut snapshot = Snapshot::EMPTY;
         write_file(pattern.as_bytes(), &snapshot, 77).unwrap();
         let path = dir.join("stats-77.json");
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o644);
         let first = fs::read_to_string(&path).unwrap();
         snapshot.large.count = 5;
         write_file(pattern.as_bytes(), &snapshot, 77).unwrap();
