@@ -230,6 +230,25 @@ fn our_variable_hides_malloc_conf_and_both_overrule_gperftools() {
 }
 
 #[test]
+#[cfg(not(miri))]
+fn the_page_about_settings_has_every_name_and_default() {
+    let page = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/settings.md")).unwrap();
+    for key in Key::ALL {
+        let default = match value(&Settings::DEFAULT, key) {
+            text if !text.is_empty() => format!("`{text}`"),
+            _ if key == Key::Programs => "all".to_string(),
+            _ => "none".to_string(),
+        };
+        let row = format!("| `{}` | {default} |", key.name());
+        assert!(page.contains(&row), "{row}");
+    }
+    for variable in keys::VARIABLES {
+        assert!(page.contains(&format!("| `{}", variable.name)), "{}", variable.name);
+    }
+    assert!(page.contains(&format!("at most {} links", chain::MAX_LINKS)));
+}
+
+#[test]
 fn secure_processes_read_nothing() {
     let entries = [c"STRATALLOC_CONF=check:full,abort_conf:true,bad".as_ptr(), core::ptr::null()];
     // SAFETY: an array of C strings that ends with null.
