@@ -110,6 +110,7 @@ fn snapshot_pages(out: &mut Snapshot) {
     out.counters.reserve_bytes = events.reserve_bytes;
     out.counters.scavenge_count = events.scavenge_count;
     out.counters.hard_limit_hits = events.hard_limit_hits;
+    out.counters.soft_limit_hits = super::soft_limit::hits();
     out.counters.failed_allocations = events.failed_allocations;
     out.counters.failed_releases = events.failed_releases;
     let settings = super::start::settings();

@@ -13,6 +13,7 @@ mod inspect;
 mod raw_fork;
 mod realloc;
 pub mod release;
+mod soft_limit;
 pub mod start;
 
 pub use inspect::{CheckError, check, owns, snapshot, usable_size};

@@ -70,6 +70,7 @@ pub(super) fn tick() {
     let now = sys::clock_monotonic_coarse();
     sweep_some(now);
     HEAP.pages.tick(now);
+    super::soft_limit::heed(now);
     super::fallback::tell();
     TICKING.store(false, Ordering::Release);
     drop(inside);

@@ -74,7 +74,7 @@ impl fmt::Display for Error {
             ),
             Self::NothingPublished(pid) => write!(
                 f,
-                "process {pid} has stratalloc, but has published no numbers yet (it does after 5 ms of allocating)"
+                "process {pid} has stratalloc, but has published no numbers yet (it does after some milliseconds of allocating)"
             ),
             Self::OnlyParents { pid, parent } => write!(
                 f,
