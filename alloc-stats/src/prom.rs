@@ -82,6 +82,9 @@ fn sample(metric: &str, labels: &[(&str, Label<'_>)], value: u64, out: &mut dyn 
 /// A part of an account, with the name of its state.
 type Part<A> = (&'static str, fn(&A) -> u64);
 
+/// A metric of its own: name, help, value.
+type Metric<A> = (&'static str, &'static str, fn(&A) -> u64);
+
 fn tiers(s: &Snapshot, out: &mut dyn Sink) {
     // Two links of a chain can have one name: the link's number keeps them apart.
     let labels = |i: usize, tier: &TierAccount, out: &mut dyn Sink, metric, extra, value| {
@@ -101,7 +104,7 @@ fn tiers(s: &Snapshot, out: &mut dyn Sink) {
             labels(i, tier, out, "stratalloc_tier_bytes", extra, value(tier));
         }
     }
-    let parts: [(&str, &str, fn(&TierAccount) -> u64); 4] = [
+    let parts: [Metric<TierAccount>; 4] = [
         ("stratalloc_tier_mapped_bytes", "Bytes mapped from a tier of the backend.", |t| t.mapped),
         ("stratalloc_tier_huge_bytes", "Bytes of a tier on huge pages of a pool.", |t| t.huge),
         ("stratalloc_tier_locked_bytes", "Bytes of a tier that mlock holds in memory.", |t| t.locked),
@@ -138,7 +141,7 @@ fn classes(s: &Snapshot, out: &mut dyn Sink) {
             sample("stratalloc_class_objects", &labels, value(class), out);
         }
     }
-    let parts: [(&str, &str, fn(&ClassAccount) -> u64); 3] = [
+    let parts: [Metric<ClassAccount>; 3] = [
         ("stratalloc_class_spans", "Spans of a size class.", |c| c.spans),
         ("stratalloc_class_span_bytes", "Bytes of pages in the spans of a size class.", |c| c.span_bytes),
         ("stratalloc_class_waste_bytes", "Bytes behind the last block of each span.", |c| c.waste),

@@ -11,6 +11,9 @@ pub enum Kind {
     Counter,
 }
 
+/// Takes a value from a snapshot.
+pub type Value = fn(&Snapshot) -> u64;
+
 /// A value with a name.
 #[derive(Clone, Copy, Debug)]
 pub struct Property {
@@ -21,14 +24,14 @@ pub struct Property {
     /// How it behaves.
     pub kind: Kind,
     /// Takes it from a snapshot.
-    pub value: fn(&Snapshot) -> u64,
+    pub value: Value,
 }
 
-const fn gauge(name: &'static str, help: &'static str, value: fn(&Snapshot) -> u64) -> Property {
+const fn gauge(name: &'static str, help: &'static str, value: Value) -> Property {
     Property { name, help, kind: Kind::Gauge, value }
 }
 
-const fn counter(name: &'static str, help: &'static str, value: fn(&Snapshot) -> u64) -> Property {
+const fn counter(name: &'static str, help: &'static str, value: Value) -> Property {
     Property { name, help, kind: Kind::Counter, value }
 }
 
@@ -153,7 +156,7 @@ fn virtual_bytes(s: &Snapshot) -> u64 {
 }
 
 /// Other names for values: those of google/tcmalloc that differ, and what jemalloc's users ask for.
-static OTHER_NAMES: &[(&str, fn(&Snapshot) -> u64)] = &[
+static OTHER_NAMES: &[(&str, Value)] = &[
     ("tcmalloc.physical_memory_used", Snapshot::physical_bytes),
     ("tcmalloc.virtual_memory_used", virtual_bytes),
     ("tcmalloc.central_cache_free", Snapshot::central_free_bytes),
