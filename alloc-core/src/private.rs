@@ -7,12 +7,13 @@ use crate::lock::{Lock, Rank};
 use crate::page_heap::ReleaseMode;
 use crate::page_map::PAGE_MAP;
 use crate::report::{self, Fault};
+use crate::settings::Settings;
 use crate::span::Span;
 use core::alloc::Layout;
 use core::fmt;
 use core::marker::PhantomData;
 use core::ptr::{NonNull, null_mut};
-use page_backend::PageBackend;
+use page_backend::{PageBackend, System};
 use size_classes::{CLASSES, PAGE_SIZE};
 
 /// A heap apart from the process-wide one, over any page backend.
@@ -170,6 +171,17 @@ impl<B: PageBackend> Heap<B> {
     pub fn check(&self) -> bool {
         let _inside = front::enter_without_cache();
         self.engine().check().is_ok() && self.engine().pages.check()
+    }
+}
+
+impl Heap<System> {
+    /// A heap over the pages that `settings` describe, with their release delay and hard limit; `None` when there is no memory
+    /// for its records.
+    pub fn with_settings(settings: &Settings) -> Option<Self> {
+        let heap = Self::new(System::new())?;
+        settings.with_system_config(|config| heap.backend().configure(config));
+        heap.engine().pages.configure(settings);
+        Some(heap)
     }
 }
 

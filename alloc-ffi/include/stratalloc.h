@@ -57,6 +57,43 @@ int stratalloc_owns(const void *address);
  */
 size_t stratalloc_get(const char *key, char *buffer, size_t size, int *error);
 
+/*
+ * Sets a setting while the program runs, to a value in the form that STRATALLOC_CONF takes. release_delay, hard_limit,
+ * soft_limit, max_total_thread_cache_bytes, foreign, invalid_free, stats_at_exit and stats_file can be changed, and
+ * background_thread to true.
+ * ENOENT: no such key. EINVAL: the value does not fit it. EPERM: fixed when the program starts. ENOMEM.
+ */
+int stratalloc_set(const char *key, const char *value);
+
+/* A heap of its own, on pages of its own. Every function may be called from any thread. */
+typedef struct stratalloc_heap stratalloc_heap;
+
+/*
+ * Makes a heap. settings are pairs as in STRATALLOC_CONF, of which backend, fallback, thp, hugetlbfs, lock, lock_budget,
+ * release_delay and hard_limit concern a heap: "" for ordinary pages, "backend:huge" for huge pages, "backend:locked" for
+ * locked ones; with "fallback:never" and "lock:strict" there is memory of that kind or none.
+ * Returns NULL and an error number in *error, which may be NULL: EINVAL, with a line on standard error, or ENOMEM.
+ */
+stratalloc_heap *stratalloc_heap_create(const char *settings, int *error);
+
+/* Ends a heap and gives all its memory back, blocks in use included. NULL is ignored. */
+void stratalloc_heap_destroy(stratalloc_heap *heap);
+
+/* A block at a multiple of align, a power of two. NULL: no memory, or another alignment. */
+void *stratalloc_heap_alloc(stratalloc_heap *heap, size_t align, size_t size);
+
+/* The same with every byte zero. */
+void *stratalloc_heap_zalloc(stratalloc_heap *heap, size_t align, size_t size);
+
+/* Frees a block of the heap. NULL is ignored. free does the same, and malloc_usable_size knows the block. */
+void stratalloc_heap_free(stratalloc_heap *heap, void *block);
+
+/* Bytes in live blocks, rounded up to what they take. */
+size_t stratalloc_heap_bytes(const stratalloc_heap *heap);
+
+/* Gives the heap's free memory back to the system; returns how many bytes went. */
+size_t stratalloc_heap_release(stratalloc_heap *heap);
+
 #ifdef __cplusplus
 }
 #endif

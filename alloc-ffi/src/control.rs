@@ -1,7 +1,7 @@
 //! `include/stratalloc.h`: control of the heap from C. The header has the contracts.
 
 use crate::output::CText;
-use alloc_core::global::{self, CheckError};
+use alloc_core::global::{self, ChangeError, CheckError};
 use alloc_core::message::Message;
 use alloc_core::settings::{Format, Key};
 use alloc_core::snapshot::Snapshot;
@@ -115,6 +115,29 @@ pub unsafe extern "C" fn stratalloc_get(
         unsafe { *error = if key.is_some() { 0 } else { libc::ENOENT } };
     }
     text.finish()
+}
+
+/// Sets a setting while the program runs: `ENOENT` for an unknown key, `EINVAL` for a bad value, `EPERM` for one that is
+/// fixed when the program starts, `ENOMEM`.
+///
+/// # Safety
+/// `key` and `value` are C strings.
+#[cfg_attr(preload, unsafe(no_mangle))]
+pub unsafe extern "C" fn stratalloc_set(key: *const c_char, value: *const c_char) -> c_int {
+    // SAFETY: the caller's contract.
+    let (key, value) = unsafe { (find_key(CStr::from_ptr(key)), CStr::from_ptr(value)) };
+    let Some(key) = key else { return libc::ENOENT };
+    set(key, value.to_bytes())
+}
+
+/// Sets a key; returns 0 or the error number.
+pub(crate) fn set(key: Key, value: &[u8]) -> c_int {
+    match global::change(key, value) {
+        Ok(()) => 0,
+        Err(ChangeError::Value(_)) => libc::EINVAL,
+        Err(ChangeError::Fixed) => libc::EPERM,
+        Err(ChangeError::NoMemory) => libc::ENOMEM,
+    }
 }
 
 fn find_key(name: &CStr) -> Option<Key> {

@@ -1,8 +1,10 @@
 //! gperftools' C interface, as far as servers and agents use it.
 
-use crate::control::{VERSION, read_property, stratalloc_check, stratalloc_stats};
+use crate::control::{VERSION, read_property, set, stratalloc_check, stratalloc_stats};
 use crate::malloc::malloc_usable_size;
 use alloc_core::global;
+use alloc_core::message::decimal;
+use alloc_core::settings::Key;
 use core::ffi::{CStr, c_char, c_int, c_void};
 
 const fn number(text: &str) -> c_int {
@@ -57,6 +59,20 @@ pub unsafe extern "C" fn get_numeric_property(name: *const c_char, value: *mut u
         }
         None => 0,
     }
+}
+
+/// Sets one of the numbers that can be set, `tcmalloc.max_total_thread_cache_bytes`: 1, or 0 for any other name.
+///
+/// # Safety
+/// `name` is a C string.
+#[cfg_attr(preload, unsafe(export_name = "MallocExtension_SetNumericProperty"))]
+pub unsafe extern "C" fn set_numeric_property(name: *const c_char, value: usize) -> c_int {
+    // SAFETY: the caller's contract.
+    if unsafe { CStr::from_ptr(name) } != c"tcmalloc.max_total_thread_cache_bytes" {
+        return 0;
+    }
+    let mut digits = [0; 20];
+    c_int::from(set(Key::MaxTotalThreadCacheBytes, decimal(value as u64, &mut digits)) == 0)
 }
 
 /// Writes the statistics for people into a buffer, cut to its size and ended with a zero.

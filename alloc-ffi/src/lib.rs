@@ -14,6 +14,7 @@ mod errno;
 mod foreign;
 pub mod glibc;
 pub mod gperftools;
+pub mod heaps;
 pub mod info;
 mod interposed;
 pub mod jemalloc;

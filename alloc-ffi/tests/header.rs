@@ -75,6 +75,18 @@ fn every_function_answers() {
     answers_are_right(&run_command(command, &program, 2));
 }
 
+#[test]
+fn private_heaps_leak_or_mix() {
+    const FLAGS: &[&str] = &["-O1", "-fno-builtin", concat!("-I", env!("CARGO_MANIFEST_DIR"), "/include")];
+    let program = source("c/heaps.c").flags(FLAGS).link(library()).program();
+    let run = run(&program, &[], &[library()]);
+    assert!(run.status.success(), "{run:?}");
+    assert!(!run.out.contains(": no\n"), "{}", run.out);
+    assert!(run.out.ends_with("\ndone\n"), "{}", run.out);
+    let told = |line: &str| line.starts_with("stratalloc: program: column ") && line.contains("\"nonsense\"");
+    assert!(run.err.lines().any(told), "{}", run.err);
+}
+
 fn answers_are_right(run: &Run) {
     assert!(run.status.success(), "{run:?}");
     assert!(!run.out.contains(": no\n"), "{}", run.out);
@@ -91,6 +103,15 @@ fn answers_are_right(run: &Run) {
         "MallocExtension_GetNumericProperty(\"nothing\", &value) = 0",
         "mallctl(\"stats.allocated\", &value, &len, NULL, 0) = 0",
         "stratalloc_stats(77, &untouched, 0) = 0",
+        "stratalloc_set(\"no_such_key\", \"1\") = 2",
+        "stratalloc_set(\"hard_limit\", \"a lot\") = 22",
+        "stratalloc_set(\"backend\", \"huge\") = 1",
+        "stratalloc_set(\"background_thread\", \"false\") = 1",
+        "stratalloc_set(\"hard_limit\", \"64MiB\") = 0",
+        "stratalloc_set(\"release_delay\", \"never\") = 0",
+        "stratalloc_set(\"foreign\", \"report\") = 0",
+        "MallocExtension_SetNumericProperty(\"tcmalloc.max_total_thread_cache_bytes\", 1 << 20) = 1",
+        "MallocExtension_SetNumericProperty(\"nothing\", 1) = 0",
         "stratalloc_get(\"check\", value, sizeof value, &error) = 3\noff\nerror = 0",
         "stratalloc_get(\"backend\", value, sizeof value, NULL) = 2\n4k",
     ] {

@@ -6,6 +6,7 @@
 //! No function here unwinds or touches `errno`; null is failure.
 
 mod background;
+mod change;
 mod fallback;
 mod fork;
 pub mod hooks;
@@ -16,6 +17,7 @@ pub mod release;
 mod soft_limit;
 pub mod start;
 
+pub use change::{ChangeError, change};
 pub use inspect::{CheckError, check, owns, snapshot, usable_size};
 pub use realloc::realloc;
 pub(crate) use realloc::realloc_sized;

@@ -6,7 +6,8 @@ use crate::report;
 use crate::settings::{Check, Settings};
 use core::cell::UnsafeCell;
 use core::ffi::c_char;
-use core::sync::atomic::{AtomicU8, Ordering};
+use core::ptr::{self, null_mut};
+use core::sync::atomic::{AtomicPtr, AtomicU8, Ordering};
 
 const NOT_STARTED: u8 = 0;
 const STARTING: u8 = 1;
@@ -18,15 +19,30 @@ struct Current(UnsafeCell<Settings>);
 // SAFETY: written by the one thread that moved STATE to STARTING, read after STARTED.
 unsafe impl Sync for Current {}
 static CURRENT: Current = Current(UnsafeCell::new(Settings::DEFAULT));
+/// The latest settings that the program has changed; null while it has not.
+static CHANGED: AtomicPtr<Settings> = AtomicPtr::new(null_mut());
 
 /// The settings in effect; the defaults until they have been read.
 pub fn settings() -> &'static Settings {
-    if STATE.load(Ordering::Acquire) == STARTED {
+    let changed = CHANGED.load(Ordering::Acquire);
+    if !changed.is_null() {
+        // SAFETY: `replace` stores what lives for ever.
+        unsafe { &*changed }
+    } else if STATE.load(Ordering::Acquire) == STARTED {
         // SAFETY: constant since STARTED.
         unsafe { &*CURRENT.0.get() }
     } else {
         &Settings::DEFAULT
     }
+}
+
+/// Puts `after` in effect if `before` is.
+pub(super) fn replace(before: &'static Settings, after: &'static Settings) -> bool {
+    let expected = CHANGED.load(Ordering::Acquire);
+    ptr::eq(settings(), before)
+        && CHANGED
+            .compare_exchange(expected, ptr::from_ref(after).cast_mut(), Ordering::AcqRel, Ordering::Relaxed)
+            .is_ok()
 }
 
 /// Reads the settings if nobody has.

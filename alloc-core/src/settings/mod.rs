@@ -15,6 +15,7 @@ pub mod value;
 
 pub use chain::{Chain, Link, Pages};
 pub use keys::{Key, Origin};
+pub(crate) use parse::apply;
 pub use parse::{Problem, ProblemKind, parse};
 pub use text::Text;
 

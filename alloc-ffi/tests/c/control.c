@@ -4,6 +4,7 @@
 
 /* gperftools' and jemalloc's, as their headers declare them. */
 int MallocExtension_GetNumericProperty(const char *property, size_t *value);
+int MallocExtension_SetNumericProperty(const char *property, size_t value);
 void MallocExtension_GetStats(char *buffer, int length);
 void MallocExtension_ReleaseFreeMemory(void);
 int MallocExtension_VerifyAllMemory(void);
@@ -73,12 +74,42 @@ static void settings(void) {
     SAY(error == ENOENT && value[0] == 0);
 }
 
+static void changes(void) {
+    char value[100];
+    SHOW(stratalloc_set("no_such_key", "1"));
+    SHOW(stratalloc_set("hard_limit", "a lot"));
+    SHOW(stratalloc_set("backend", "huge"));
+    SHOW(stratalloc_set("background_thread", "false"));
+    stratalloc_get("hard_limit", value, sizeof value, NULL);
+    SAY(strcmp(value, "0") == 0);
+    SHOW(stratalloc_set("hard_limit", "64MiB"));
+    stratalloc_get("hard_limit", value, sizeof value, NULL);
+    SAY(strcmp(value, "64MiB") == 0);
+    void *too_much = malloc((size_t)100 << 20);
+    SAY(too_much == NULL && errno == ENOMEM);
+    errno = 123;
+    SHOW(stratalloc_set("hard_limit", "0"));
+    too_much = malloc((size_t)100 << 20);
+    SAY(too_much != NULL);
+    free(too_much);
+    SHOW(stratalloc_set("release_delay", "0"));
+    SHOW(stratalloc_set("release_delay", "never"));
+    SHOW(stratalloc_set("foreign", "ignore"));
+    free(hide(value + 16));
+    SHOW(stratalloc_set("foreign", "report"));
+    SHOW(MallocExtension_SetNumericProperty("tcmalloc.max_total_thread_cache_bytes", 1 << 20));
+    stratalloc_get("max_total_thread_cache_bytes", value, sizeof value, NULL);
+    SAY(strcmp(value, "1MiB") == 0);
+    SHOW(MallocExtension_SetNumericProperty("nothing", 1));
+}
+
 int main(void) {
     SAY(strncmp(stratalloc_version(), "stratalloc ", 11) == 0);
     ERRNO_AFTER(renderings());
     ERRNO_AFTER(numbers());
     ERRNO_AFTER(addresses());
     ERRNO_AFTER(settings());
+    ERRNO_AFTER(changes());
     ERRNO_AFTER(SHOW(stratalloc_check()));
     SHOW(MallocExtension_VerifyAllMemory());
     ERRNO_AFTER(stratalloc_release());
