@@ -144,6 +144,18 @@ fn no_such_process() {
 }
 
 #[test]
+fn a_process_that_has_ended_but_was_not_waited_for() {
+    let mut child = Command::new("true").spawn().unwrap();
+    // SAFETY: the record is written by the call; the child is ours and stays to be waited for.
+    unsafe {
+        let mut record = std::mem::zeroed();
+        libc::waitid(libc::P_PID, child.id(), &mut record, libc::WEXITED | libc::WNOWAIT);
+    }
+    refused(&tool(child.id(), "text"), 3, "it has ended");
+    child.wait().unwrap();
+}
+
+#[test]
 fn a_process_of_somebody_else_is_refused() {
     // SAFETY: no arguments, no effect.
     let root = unsafe { libc::geteuid() } == 0;

@@ -9,6 +9,8 @@ pub(crate) enum Error {
     Io(io::Error),
     /// The process does not exist, or ended meanwhile.
     NoProcess(u32),
+    /// The process has no memory map.
+    NoMemory(u32),
     /// The process may not be read by this user.
     NoPermission(u32),
     /// No object in the process carries the note.
@@ -28,7 +30,7 @@ impl Error {
     pub(crate) fn exit_code(&self) -> u8 {
         match self {
             Self::Io(_) => 1,
-            Self::NoProcess(_) => 3,
+            Self::NoProcess(_) | Self::NoMemory(_) => 3,
             Self::NoPermission(_) => 4,
             Self::NotOnStratalloc(_) => 5,
             Self::NothingPublished(_)
@@ -64,6 +66,9 @@ impl fmt::Display for Error {
         match self {
             Self::Io(error) => write!(f, "{error}"),
             Self::NoProcess(pid) => write!(f, "no process {pid}"),
+            Self::NoMemory(pid) => {
+                write!(f, "process {pid} has no memory to read: it has ended, or is a kernel thread")
+            }
             Self::NoPermission(pid) => write!(
                 f,
                 "no permission to read process {pid}: run as root or with CAP_SYS_PTRACE (or read its stats_file)"

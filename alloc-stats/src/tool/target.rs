@@ -33,6 +33,9 @@ impl Target {
     /// All files whose beginning is mapped and readable, likely ones first.
     pub(crate) fn objects(&self) -> Result<Vec<Object>, Error> {
         let maps = fs::read(format!("/proc/{}/maps", self.pid)).map_err(|e| Error::of_call(self.pid, e))?;
+        if maps.is_empty() {
+            return Err(Error::NoMemory(self.pid));
+        }
         let mut objects: Vec<Object> = String::from_utf8_lossy(&maps).lines().filter_map(object).collect();
         objects.sort_by_key(|object| !object.path.contains("stratalloc"));
         Ok(objects)
