@@ -168,9 +168,9 @@ fn put_mib(bytes: u64, out: &mut dyn Sink) {
 pub(crate) fn put_thousandth(value: u64, out: &mut dyn Sink) {
     out.put_dec(value / 1000);
     out.put_str(".");
-    for weight in [100, 10, 1] {
-        out.put_dec(value / weight % 10);
-    }
+    out.put_dec(value / 100 % 10);
+    out.put_dec(value / 10 % 10);
+    out.put_dec(value % 10);
 }
 
 fn put_number(value: u64, width: usize, out: &mut dyn Sink) {

@@ -18,8 +18,11 @@ impl Settings {
             *slot = self.link(link);
             count += 1;
         }
-        if self.fallback != Fallback::Never && !self.backend.ends_plain() {
-            links[count] = self.ordinary();
+        if self.fallback != Fallback::Never
+            && !self.backend.ends_plain()
+            && let Some(last) = links.get_mut(count)
+        {
+            *last = self.ordinary();
             count += 1;
         }
         let fallback = match self.fallback {
