@@ -62,9 +62,15 @@ unsafe fn realloc_large(block: *mut u8, size: usize) -> *mut u8 {
     if let (Some(span), Some(_inside)) = (PAGE_MAP.span_of(block.addr()), front::enter_without_cache()) {
         // SAFETY: a span in the page map is valid.
         let (owner, class) = unsafe { (span.as_ref().owner, span.as_ref().class) };
-        // SAFETY: the block is live and the caller's, and the span is its own.
-        if owner.is_null() && class == 0 && unsafe { HEAP.resize_large(span, size) } {
-            return block;
+        if owner.is_null() && class == 0 {
+            // SAFETY: the block is live and the caller's, and the span is its own.
+            if unsafe { HEAP.resize_large(span, size) } {
+                return block;
+            }
+            // SAFETY: as above; the caller does not use the old address when the result is another one.
+            if let Some(moved) = unsafe { HEAP.relocate_large(span, size) } {
+                return moved.as_ptr();
+            }
         }
     }
     // Room to grow further, so that growing in small steps copies a bounded number of times.
