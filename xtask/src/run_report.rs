@@ -118,7 +118,66 @@ fn number(stats: &Value, path: &[&str]) -> u64 {
 
 /// What the heap of one process did, in a few lines.
 fn summary(stats: &Value) -> Vec<String> {
-    vec![stats.to_string()]
+    let of = |path: &[&str]| number(stats, path);
+    let property = |name: &str| of(&["properties", name]);
+    let tiers = stats.get("tiers").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
+    let used: Vec<&Value> =
+        tiers.iter().filter(|tier| number(tier, &["mapped"]) > 0 || !fallbacks(tier).is_empty()).collect();
+    let mut lines = vec![format!(
+        "at its end {} were in use, {} in caches; {} were mapped, and {} for the heap's own records",
+        size(property("generic.current_allocated_bytes")),
+        size(property("tcmalloc.thread_cache_free_bytes") + property("tcmalloc.transfer_cache_free_bytes")),
+        size(used.iter().map(|tier| number(tier, &["mapped"])).sum()),
+        size(of(&["metadata", "mapped"])),
+    )];
+    for tier in used {
+        let mut line = format!("  {}: {}", name(tier), size(number(tier, &["mapped"])));
+        for part in ["huge", "locked", "pinned"] {
+            let bytes = number(tier, &[part]);
+            if bytes > 0 {
+                line += &format!(", {part} {}", size(bytes));
+            }
+        }
+        for (reason, count) in fallbacks(tier) {
+            line += &format!(", refused {count} times ({reason})");
+        }
+        lines.push(line);
+    }
+    let counter = |name: &str| of(&["counters", name]);
+    if counter("decommit_bytes") > 0 {
+        lines.push(format!(
+            "{} went back to the system, in {} steps",
+            size(counter("decommit_bytes")),
+            counter("decommit_count")
+        ));
+    }
+    if counter("failed_allocations") > 0 {
+        lines.push(format!("{} requests failed for want of memory", counter("failed_allocations")));
+    }
+    if mistakes(stats) > 0 {
+        lines.push(format!("{} invalid frees were noticed and left without effect", mistakes(stats)));
+    }
+    lines
+}
+
+fn name(tier: &Value) -> &str {
+    tier.get("name").and_then(Value::as_str).unwrap_or("unnamed")
+}
+
+/// Why a tier gave no memory, and how often.
+fn fallbacks(tier: &Value) -> Vec<(&String, u64)> {
+    let reasons = tier.get("fallbacks").and_then(Value::as_object);
+    let counts = reasons.into_iter().flatten().map(|(reason, count)| (reason, count.as_u64().unwrap_or(0)));
+    counts.filter(|&(_, count)| count > 0).collect()
+}
+
+/// Bytes in a unit that keeps the number short.
+fn size(bytes: u64) -> String {
+    match bytes {
+        0..1024 => format!("{bytes} bytes"),
+        1024..1_048_576 => format!("{:.0} KiB", bytes as f64 / 1024.0),
+        _ => format!("{:.1} MiB", bytes as f64 / 1_048_576.0),
+    }
 }
 
 /// The likeliest reason why the loader did not preload the library into `program`.
@@ -157,4 +216,44 @@ fn dynamically_linked(file: &[u8]) -> Option<bool> {
     use object::read::elf::{ElfFile64, ProgramHeader};
     let elf = ElfFile64::<object::Endianness>::parse(file).ok()?;
     Some(elf.elf_program_headers().iter().any(|header| header.p_type(elf.endian()) == object::elf::PT_INTERP))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{size, summary, why_not};
+    use serde_json::json;
+    use std::ffi::OsStr;
+
+    #[test]
+    fn tells_what_each_tier_gave_and_why_not() {
+        let stats = json!({
+            "properties": {"generic.current_allocated_bytes": 1500},
+            "tiers": [
+                {"name": "hugetlb-2M", "mapped": 4 << 20, "huge": 4 << 20, "fallbacks": {"pool_empty": 3, "rlimit": 0}},
+                {"name": "4k", "mapped": 0, "fallbacks": {}},
+            ],
+            "errors": {"double_frees": 2},
+        });
+        let lines = summary(&stats);
+        assert!(
+            lines[0].contains("1 KiB were in use") && lines[0].contains("4.0 MiB were mapped"),
+            "{}",
+            lines[0]
+        );
+        assert_eq!(lines[1], "  hugetlb-2M: 4.0 MiB, huge 4.0 MiB, refused 3 times (pool_empty)");
+        assert_eq!(lines[2], "2 invalid frees were noticed and left without effect");
+        assert_eq!(lines.len(), 3);
+    }
+
+    #[test]
+    fn sizes_keep_to_short_numbers() {
+        assert_eq!([size(7), size(2048), size(3 << 19)], ["7 bytes", "2 KiB", "1.5 MiB"]);
+    }
+
+    #[test]
+    fn says_why_a_program_loads_no_library() {
+        assert_eq!(why_not(OsStr::new("/nonexistent/program")), "its file cannot be read");
+        assert_eq!(why_not(OsStr::new("no-such-program-anywhere")), "it could not be found");
+        assert!(why_not(OsStr::new("/bin/sh")).starts_with("it ended too soon"));
+    }
 }

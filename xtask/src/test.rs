@@ -51,6 +51,7 @@ enum Step {
     Unit,
     /// The core under Miri
     Miri,
+    // From here on, steps need the preload library.
     /// Exports and layout of the preload library
     Abi,
     /// Page faults at the start of small programs
@@ -107,6 +108,10 @@ fn steps(options: &Options, tally: &mut Tally) -> Result<()> {
     if has(Step::Miri) {
         tally.heading("miri");
         cargo_checks::miri(tally, options.quick);
+    }
+    let needs_library = chosen.iter().any(|step| *step as u8 >= Step::Abi as u8) || options.write_docs;
+    if !needs_library {
+        return Ok(());
     }
     tally.heading("library");
     let mut library = None;
