@@ -84,7 +84,9 @@ pub(crate) fn mallinfo_now() -> Mallinfo {
 }
 
 fn mallinfo2_now() -> Mallinfo2 {
-    alloc_stats::output::with_snapshot(summary)
+    let mut snapshot = Snapshot::EMPTY;
+    global::snapshot(&mut snapshot);
+    summary(&snapshot)
 }
 
 fn summary(snapshot: &Snapshot) -> Mallinfo2 {
@@ -149,9 +151,10 @@ pub unsafe extern "C" fn malloc_info(options: c_int, stream: *mut c_void) -> c_i
     if options != 0 {
         return libc::EINVAL;
     }
+    let mut snapshot = Snapshot::EMPTY;
+    global::snapshot(&mut snapshot);
     // SAFETY: the caller's contract.
-    let mut stream = unsafe { Stream::new(stream.cast()) };
-    alloc_stats::output::with_snapshot(|snapshot| write_xml(snapshot, &mut stream));
+    write_xml(&snapshot, &mut unsafe { Stream::new(stream.cast()) });
     0
 }
 
