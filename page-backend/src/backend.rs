@@ -177,6 +177,13 @@ pub unsafe trait PageBackend: Sync {
         Ok(())
     }
 
+    /// Whether touching a part of a huge page can take the physical memory of the whole of it: transparent huge
+    /// pages. The answer may take a system call when it is first asked for.
+    fn fills_huge_pages(&self, tier: Tier) -> bool {
+        let _ = tier;
+        false
+    }
+
     /// Tells that a range of whole huge pages has purged holes, or has none any more.
     ///
     /// A heap may call it when the first part of a huge page is purged and when the whole is in use or free
@@ -232,13 +239,6 @@ pub unsafe trait PageBackend: Sync {
 
     /// What memory of `tier` can do.
     fn capabilities(&self, tier: Tier) -> Capabilities;
-
-    /// The unit of `unmap` on `tier`, in bytes, and of `purge` where that is partial: a power of two. A composed
-    /// backend asks the source that the tier stands for.
-    fn tier_granule(&self, tier: Tier) -> usize {
-        let _ = tier;
-        self.granule()
-    }
 
     /// How many tiers there are; tiers are numbered from 0.
     fn tiers(&self) -> usize {

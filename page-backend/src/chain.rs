@@ -88,6 +88,11 @@ unsafe impl<A: PageBackend, B: PageBackend> PageBackend for Chain<A, B> {
         unsafe { link.restore(ptr, size, tier) }
     }
 
+    fn fills_huge_pages(&self, tier: Tier) -> bool {
+        let (link, tier) = self.link(tier);
+        link.fills_huge_pages(tier)
+    }
+
     unsafe fn set_holes(&self, ptr: NonNull<u8>, size: usize, tier: Tier, holes: bool) {
         let (link, tier) = self.link(tier);
         // SAFETY: as the caller vouches.

@@ -173,6 +173,10 @@ unsafe impl<B: PageBackend> PageBackend for FaultInjector<B> {
         unsafe { self.inner.restore(ptr, size, tier) }
     }
 
+    fn fills_huge_pages(&self, tier: Tier) -> bool {
+        self.inner.fills_huge_pages(tier)
+    }
+
     unsafe fn set_holes(&self, ptr: NonNull<u8>, size: usize, tier: Tier, holes: bool) {
         // SAFETY: as the caller vouches.
         unsafe { self.inner.set_holes(ptr, size, tier, holes) }

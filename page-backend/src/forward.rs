@@ -30,6 +30,10 @@ macro_rules! forward {
             unsafe { $get(self).restore(ptr, size, tier) }
         }
 
+        fn fills_huge_pages(&self, tier: Tier) -> bool {
+            $get(self).fills_huge_pages(tier)
+        }
+
         unsafe fn set_holes(&self, ptr: NonNull<u8>, size: usize, tier: Tier, holes: bool) {
             // SAFETY: as the caller vouches.
             unsafe { $get(self).set_holes(ptr, size, tier, holes) }

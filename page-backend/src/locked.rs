@@ -240,6 +240,10 @@ unsafe impl<B: PageBackend> PageBackend for Locked<B> {
         unsafe { self.inner.restore(ptr, size, self.split(tier).0) }
     }
 
+    fn fills_huge_pages(&self, tier: Tier) -> bool {
+        self.inner.fills_huge_pages(self.split(tier).0)
+    }
+
     unsafe fn set_holes(&self, ptr: NonNull<u8>, size: usize, tier: Tier, holes: bool) {
         // SAFETY: as the caller vouches.
         unsafe { self.inner.set_holes(ptr, size, self.split(tier).0, holes) }

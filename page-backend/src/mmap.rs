@@ -113,6 +113,10 @@ unsafe impl PageBackend for Mmap {
         }
     }
 
+    fn fills_huge_pages(&self, _tier: Tier) -> bool {
+        thp::in_use(self.thp)
+    }
+
     unsafe fn set_holes(&self, ptr: NonNull<u8>, size: usize, _tier: Tier, holes: bool) {
         if thp::in_use(self.thp) {
             let advice = if holes { Advice::NoHugePage } else { Advice::HugePage };

@@ -293,6 +293,11 @@ unsafe impl PageBackend for System {
         unsafe { pages.restore(ptr, size, tier) }
     }
 
+    fn fills_huge_pages(&self, tier: Tier) -> bool {
+        let (pages, tier) = self.route(tier);
+        pages.fills_huge_pages(tier)
+    }
+
     unsafe fn set_holes(&self, ptr: NonNull<u8>, size: usize, tier: Tier, holes: bool) {
         let (pages, tier) = self.route(tier);
         // SAFETY: as the caller vouches.

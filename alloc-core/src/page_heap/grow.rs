@@ -139,6 +139,8 @@ impl<B: PageBackend> PageHeap<B> {
             return None;
         };
         let caps = self.backend.capabilities(mapping.tier);
+        // Small processes are spared the question.
+        let filling = self.inner.lock().mapped > 0 && self.backend.fills_huge_pages(mapping.tier);
         let backed = caps.contains(Capabilities::POPULATED);
         let mut inner = self.inner.lock();
         if inner.id == 0 {
@@ -154,6 +156,9 @@ impl<B: PageBackend> PageHeap<B> {
             }
             if caps.contains(Capabilities::PARTIAL_PURGE) {
                 inner.filler.purgeable |= 1 << mapping.tier.0.min(31);
+            }
+            if filling {
+                inner.filling |= 1 << mapping.tier.0.min(31);
             }
             let tier = &mut inner.tiers[account(mapping.tier)];
             tier.mapped += count * HUGE_PAGES;
@@ -263,7 +268,7 @@ impl<B: PageBackend> PageHeap<B> {
 
     /// The part of a range of huge pages that the tier can unmap: how many to skip, and how many.
     pub(super) fn unmappable(&self, number: usize, len: usize, tier: Tier) -> (usize, usize) {
-        let unit = (self.backend.tier_granule(tier) / HUGE_SIZE).max(1);
+        let unit = (self.backend.granule_of(tier) / HUGE_SIZE).max(1);
         let from = number.next_multiple_of(unit);
         let to = (number + len) / unit * unit;
         if from < to { (from - number, to - from) } else { (0, 0) }
@@ -274,7 +279,7 @@ impl<B: PageBackend> PageHeap<B> {
     /// # Safety
     /// `ptr` and `len` are a run of huge pages of this heap that the caller owns.
     pub(super) unsafe fn map_behind(&self, ptr: NonNull<u8>, len: usize, extra: usize, tier: Tier) -> bool {
-        let unit = self.backend.tier_granule(tier).max(HUGE_SIZE);
+        let unit = self.backend.granule_of(tier).max(HUGE_SIZE);
         let Some(bytes) = extra.checked_mul(HUGE_SIZE).and_then(|b| b.checked_next_multiple_of(unit)) else {
             return false;
         };
@@ -300,7 +305,7 @@ impl<B: PageBackend> PageHeap<B> {
                 let t = inner.all.head();
                 let (mut low, mut high) = ((*t).number(), (*t).number() + 1);
                 let tier = (*t).tier;
-                let unit = (self.backend.tier_granule(tier) / HUGE_SIZE).max(1);
+                let unit = (self.backend.granule_of(tier) / HUGE_SIZE).max(1);
                 let map = inner.map();
                 let same = |number: usize| {
                     let other = map.get(number);

@@ -34,6 +34,8 @@ pub(crate) struct Taken {
     pub(crate) ptr: NonNull<u8>,
     pub(crate) tier: Tier,
     pub(crate) marked: Marked,
+    /// The backend believes that some of the huge pages have holes; they begin a new life.
+    pub(crate) holes: bool,
 }
 
 /// The guarded part of a page heap.
@@ -53,6 +55,8 @@ pub(crate) struct Inner {
     pub(crate) mapped: usize,
     /// Threads that have taken pages out and dropped the lock for a system call.
     pub(crate) in_flight: usize,
+    /// Tiers on which touching a part of a huge page takes the memory of all of it, a bit each.
+    pub(crate) filling: u32,
     /// The tier of the newest mapping.
     pub(crate) last_tier: Option<Tier>,
     /// Most pages to hand out.
@@ -81,6 +85,7 @@ impl Inner {
             used: 0,
             mapped: 0,
             in_flight: 0,
+            filling: 0,
             last_tier: None,
             hard_limit: usize::MAX,
         }
@@ -135,15 +140,21 @@ impl Inner {
     pub(crate) unsafe fn take_small(&mut self, pages: usize, align: usize) -> Option<Taken> {
         // SAFETY: the lock is held; the filler and the cache give live records.
         unsafe {
-            let (t, pos) = match self.filler.find(pages, align) {
-                Some(found) => found,
-                None => (self.take_huge_page()?, 0),
+            let (t, pos, holes) = match self.filler.find(pages, align) {
+                Some((t, pos)) => (t, pos, false),
+                None => {
+                    let t = self.take_huge_page()?;
+                    (t, 0, core::mem::take(&mut (*t).holes))
+                }
             };
             let marked = self.change(t, |p| p.mark(pos, pages));
+            if pos == 0 && self.filling & tier_bit(&*t) != 0 {
+                self.fill(t);
+            }
             self.filler.update(t);
             self.decay.note_filler(self.filler.backed());
             self.committed(marked.unbacked);
-            Some(Taken { ptr: (*t).page(pos), tier: (*t).tier, marked })
+            Some(Taken { ptr: (*t).page(pos), tier: (*t).tier, marked, holes })
         }
     }
 
@@ -172,16 +183,34 @@ impl Inner {
             let before = self.cache.backed_pages();
             let first = self.cache.take(&map, len, align.div_ceil(HUGE_PAGES))?;
             self.decay.note_taken(len, before, self.cache.backed_pages());
-            let marked = self.occupy(&map, first, pages);
-            Some(Taken { ptr: (*first).base, tier: (*first).tier, marked })
+            let (marked, holes) = self.occupy(&map, first, pages);
+            Some(Taken { ptr: (*first).base, tier: (*first).tier, marked, holes })
         }
     }
 
-    /// Marks `pages` pages from the first one of `first` on as used, in detached records.
+    /// The kernel will give the whole of a huge page when its first page is touched.
+    #[cold]
+    unsafe fn fill(&mut self, t: *mut Tracker) {
+        // SAFETY: the caller holds the lock, and `t` is live.
+        unsafe {
+            if !(*t).holes {
+                self.change(t, RangeTracker::note_filled);
+            }
+        }
+    }
+
+    /// Marks `pages` pages from the first one of `first` on as used, in detached records. Tells also whether some of
+    /// them had holes.
     ///
     /// # Safety
     /// The records are live, detached and free; the lock is held.
-    pub(crate) unsafe fn occupy(&mut self, map: &OwnTrackers, first: *mut Tracker, pages: usize) -> Marked {
+    pub(crate) unsafe fn occupy(
+        &mut self,
+        map: &OwnTrackers,
+        first: *mut Tracker,
+        pages: usize,
+    ) -> (Marked, bool) {
+        let mut holes = false;
         let mut sum = Marked { unbacked: 0, zero: true, purged: false };
         // SAFETY: by the contract.
         unsafe {
@@ -196,11 +225,15 @@ impl Inner {
                 sum.purged |= marked.purged;
                 (*t).state = State::Shared;
                 (*t).donated = part < HUGE_PAGES && len > 1;
+                holes |= core::mem::take(&mut (*t).holes);
+                if part < HUGE_PAGES && self.filling & tier_bit(&*t) != 0 {
+                    self.fill(t);
+                }
                 self.filler.update(t);
             }
         }
         self.committed(sum.unbacked);
-        sum
+        (sum, holes)
     }
 
     /// Takes pages back. `touched` says that they may have been written to; else those still marked as purged

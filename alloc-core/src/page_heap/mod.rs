@@ -138,7 +138,7 @@ impl<B: PageBackend> PageHeap<B> {
                 }
             },
         };
-        if taken.marked.unbacked > 0 && !self.ready(taken, pages) {
+        if (taken.marked.unbacked > 0 || taken.marked.purged || taken.holes) && !self.ready(taken, pages) {
             return None;
         }
         Some(Run { ptr: taken.ptr, zeroed: taken.marked.zero })
@@ -150,6 +150,9 @@ impl<B: PageBackend> PageHeap<B> {
         if taken.marked.purged && !self.restore(taken.ptr, pages, taken.tier) {
             return false;
         }
+        if taken.holes {
+            self.close_holes(taken.ptr, pages, taken.tier);
+        }
         let excess = {
             let inner = self.inner.lock();
             (inner.used + inner.free_backed()).saturating_sub(inner.hard_limit)
@@ -158,6 +161,15 @@ impl<B: PageBackend> PageHeap<B> {
             self.release(excess * PAGE_SIZE, ReleaseMode::Everything);
         }
         true
+    }
+
+    /// Tells the backend that the huge pages from `ptr` on, which `pages` pages have just been taken from, have
+    /// no holes any more.
+    #[cold]
+    fn close_holes(&self, ptr: NonNull<u8>, pages: usize, tier: Tier) {
+        let size = (pages * PAGE_SIZE).next_multiple_of(tracker::HUGE_SIZE);
+        // SAFETY: the huge pages belong to this heap, on this tier.
+        unsafe { self.backend.set_holes(ptr, size, tier, false) };
     }
 
     /// Takes pages back: a run, or any part of one.

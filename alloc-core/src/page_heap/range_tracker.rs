@@ -13,6 +13,16 @@ pub(crate) struct Marked {
     pub(crate) purged: bool,
 }
 
+/// How a tier purges.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PurgeBy {
+    /// The unit in pages, a power of two of at most 256. A unit of several pages is purged again when one of its
+    /// pages has been used.
+    pub(crate) unit: usize,
+    /// Purged pages may have memory again, behind the heap's back.
+    pub(crate) again: bool,
+}
+
 /// The pages of one huge page.
 ///
 /// Every page is used or free. A free page is *backed* when it costs physical memory, and *zero* when its
@@ -178,7 +188,7 @@ impl RangeTracker {
     pub(crate) fn note_purged_below(&mut self, end: usize, zero: bool) {
         debug_assert!(self.used_count == 0);
         let below = Bits::range(0, end);
-        let fresh = below.without(self.purged);
+        let fresh = below.without(self.purged.and(self.unbacked));
         self.zero = self.zero.and(below);
         self.zero = if zero { self.zero.or(fresh) } else { self.zero.without(fresh) };
         self.purged = self.purged.or(below);
@@ -186,9 +196,9 @@ impl RangeTracker {
         self.unbacked_count = self.unbacked.count() as u16;
     }
 
-    /// The next row at or above `from` of free pages that have not been purged, in whole units of `unit` pages.
-    pub(crate) fn next_unpurged(&self, from: usize, unit: usize) -> Option<(usize, usize)> {
-        self.purgeable(unit).next_run(from)
+    /// The next row at or above `from` of free pages that have to be purged.
+    pub(crate) fn next_unpurged(&self, from: usize, by: PurgeBy) -> Option<(usize, usize)> {
+        self.purgeable(by).next_run(from)
     }
 
     /// The next row at or above `from` of purged pages within the used range `pos..pos + len`,
@@ -200,20 +210,27 @@ impl RangeTracker {
         Some(row)
     }
 
-    /// The free pages that can be purged in whole units of `unit` pages. Pages purged before are among them only
-    /// where a unit of several pages has some that are not.
-    fn purgeable(&self, unit: usize) -> Bits {
+    /// The free pages that can be purged. Pages purged before are among them only where there is a reason to do
+    /// it again.
+    fn purgeable(&self, by: PurgeBy) -> Bits {
         let free = self.used.not();
-        if unit == 1 {
+        if by.unit == 1 && !by.again {
             return free.without(self.purged);
         }
-        free.whole_units(unit).without(self.purged.whole_units(unit))
+        free.whole_units(by.unit).without(self.purged.and(self.unbacked).whole_units(by.unit))
     }
 
-    /// The next row at or above `from` of free pages, in whole units of `unit` pages, that has backed ones: position
-    /// and length. Never-touched neighbours are included, for that joins rows.
-    pub(crate) fn next_purgeable(&self, from: usize, unit: usize) -> Option<(usize, usize)> {
-        let candidates = self.purgeable(unit);
+    /// Records that all free pages have memory behind them, without having been written to: the kernel gave a
+    /// whole huge page when a part was touched.
+    pub(crate) fn note_filled(&mut self) {
+        self.unbacked = Bits::EMPTY;
+        self.unbacked_count = 0;
+    }
+
+    /// The next row at or above `from` of free pages that has backed ones: position and length. Never-touched
+    /// neighbours are included, for that joins rows.
+    pub(crate) fn next_purgeable(&self, from: usize, by: PurgeBy) -> Option<(usize, usize)> {
+        let candidates = self.purgeable(by);
         let backed = candidates.without(self.unbacked);
         let mut from = from;
         loop {
@@ -231,6 +248,5 @@ impl RangeTracker {
             && self.unbacked.count() == self.unbacked()
             && self.used.not().longest_run() == self.longest_free()
             && self.used.and(self.unbacked.or(self.zero)).is_empty()
-            && self.used.or(self.unbacked).contains(self.purged)
     }
 }

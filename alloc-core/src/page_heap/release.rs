@@ -6,6 +6,7 @@
 use super::PageHeap;
 use super::filler::tier_bit;
 use super::inner::{Give, account};
+use super::range_tracker::PurgeBy;
 use super::tracker::{HUGE_PAGES, HUGE_SIZE, State, Tracker, TrackerMap};
 use core::ptr::NonNull;
 use page_backend::{Capabilities, PageBackend, Reason, Tier};
@@ -88,7 +89,7 @@ impl<B: PageBackend> PageHeap<B> {
                 if head.is_null() {
                     return None;
                 }
-                let unit = (self.backend.tier_granule((*head).tier) / HUGE_SIZE).max(1);
+                let unit = (self.backend.granule_of((*head).tier) / HUGE_SIZE).max(1);
                 let len = len.checked_next_multiple_of(unit).unwrap_or(part).min(part);
                 // The low end stays: it is what is taken first.
                 skip += part - len;
@@ -136,9 +137,8 @@ impl<B: PageBackend> PageHeap<B> {
         }
     }
 
-    /// Pages in the unit that the tier purges by.
-    fn purge_unit(&self, tier: Tier) -> usize {
-        (self.backend.tier_granule(tier) / PAGE_SIZE).clamp(1, HUGE_PAGES)
+    fn purge_by(&self, tier: Tier, again: bool) -> PurgeBy {
+        PurgeBy { unit: (self.backend.granule_of(tier) / PAGE_SIZE).clamp(1, HUGE_PAGES), again }
     }
 
     /// Purges `len` detached, free huge pages. Returns how many of their pages are still backed.
@@ -152,7 +152,7 @@ impl<B: PageBackend> PageHeap<B> {
             let number = (*first).number();
             let map = super::inner::OwnTrackers((*first).owner.load(core::sync::atomic::Ordering::Relaxed));
             let zero = self.backend.capabilities(tier).contains(Capabilities::ZERO_AFTER_PURGE);
-            let unit = self.purge_unit(tier);
+            let by = self.purge_by(tier, self.inner.lock().filling & tier_bit(&*first) != 0);
             let purge = |start: usize, end: usize| {
                 start == end
                     || self
@@ -165,7 +165,7 @@ impl<B: PageBackend> PageHeap<B> {
             let mut good = len * HUGE_PAGES;
             'rows: for i in 0..len {
                 let mut from = 0;
-                while let Some((pos, row)) = (*map.get(number + i)).pages.next_unpurged(from, unit) {
+                while let Some((pos, row)) = (*map.get(number + i)).pages.next_unpurged(from, by) {
                     from = pos + row;
                     let pos = i * HUGE_PAGES + pos;
                     if pos != end {
@@ -217,9 +217,9 @@ impl<B: PageBackend> PageHeap<B> {
                 return None;
             }
             let tier = (*t).tier;
-            let unit = self.purge_unit(tier);
+            let by = self.purge_by(tier, inner.filling & tier_bit(&*t) != 0 && !(*t).holes);
             let mut from = 0;
-            while let Some((pos, len)) = (*t).pages.next_purgeable(from, unit) {
+            while let Some((pos, len)) = (*t).pages.next_purgeable(from, by) {
                 if count == ROWS {
                     break;
                 }
@@ -237,11 +237,16 @@ impl<B: PageBackend> PageHeap<B> {
                 held += *len;
             }
             inner.tiers[account(tier)].held += held;
+            let opens = !core::mem::replace(&mut (*t).holes, true);
             inner.filler.update(t);
             inner.in_flight += 1;
             drop(inner);
 
             let base = (*t).base;
+            if opens {
+                // Before the purge, for the kernel must not fill the holes behind it.
+                self.backend.set_holes(base, HUGE_SIZE, tier, true);
+            }
             let at = |pos: usize| -> NonNull<u8> { base.add(pos * PAGE_SIZE) };
             let mut purged = 0;
             let mut failure = None;

@@ -44,10 +44,14 @@ impl<B: PageBackend> PageHeap<B> {
                     let tier = (*map.get(((end - 1) * PAGE_SIZE) >> HUGE_SHIFT)).tier;
                     match inner.obstacle(&map, end, extra, tier) {
                         None => {
-                            let taken = inner.take_behind(&map, end, extra);
+                            let (purged, holes) = inner.take_behind(&map, end, extra);
                             drop(inner);
                             let at = ptr.add(pages * PAGE_SIZE);
-                            return !taken.purged || self.restore(at, extra, tier);
+                            if holes {
+                                let skip = end.next_multiple_of(HUGE_PAGES) - end;
+                                self.close_holes(at.add(skip * PAGE_SIZE), extra - skip, tier);
+                            }
+                            return !purged || self.restore(at, extra, tier);
                         }
                         Some(Obstacle::Unmapped(number)) => Some((number, tier)),
                         Some(Obstacle::Taken) => None,
@@ -107,17 +111,13 @@ impl Inner {
         None
     }
 
-    /// Takes `extra` pages from page number `end` on, which nothing prevents.
+    /// Takes `extra` pages from page number `end` on, which nothing prevents. Tells whether some of them are
+    /// purged, and whether some free huge pages among them had holes.
     ///
     /// # Safety
     /// [`obstacle`](Self::obstacle) has just found none, and the run before them is live; the lock is held.
-    unsafe fn take_behind(
-        &mut self,
-        map: &OwnTrackers,
-        end: usize,
-        extra: usize,
-    ) -> super::range_tracker::Marked {
-        let mut sum = super::range_tracker::Marked { unbacked: 0, zero: true, purged: false };
+    unsafe fn take_behind(&mut self, map: &OwnTrackers, end: usize, extra: usize) -> (bool, bool) {
+        let (mut purged, mut holes) = (false, false);
         let mut at = end;
         // SAFETY: by the contract.
         unsafe {
@@ -132,11 +132,12 @@ impl Inner {
                     let before = self.cache.backed_pages();
                     self.cache.cut(map, t, 0, len);
                     self.decay.note_taken(len, before, self.cache.backed_pages());
-                    let marked = self.occupy(map, t, part);
+                    let (marked, had_holes) = self.occupy(map, t, part);
+                    holes |= had_holes;
                     let last = map.get(number + len - 1);
                     (*last).donated = !part.is_multiple_of(HUGE_PAGES);
                     self.filler.update(last);
-                    sum.purged |= marked.purged;
+                    purged |= marked.purged;
                     at += part;
                 } else {
                     let pos = at % HUGE_PAGES;
@@ -144,11 +145,11 @@ impl Inner {
                     let marked = self.change(t, |p| p.mark(pos, part));
                     self.filler.update(t);
                     self.decay.note_filler(self.filler.backed());
-                    sum.purged |= marked.purged;
+                    purged |= marked.purged;
                     at += part;
                 }
             }
         }
-        sum
+        (purged, holes)
     }
 }

@@ -66,6 +66,8 @@ pub(crate) struct Tracker {
     pub(crate) state: State,
     /// Its free pages are the tail of a large run that is still in use.
     pub(crate) donated: bool,
+    /// The backend was told that the huge page has purged holes.
+    pub(crate) holes: bool,
 }
 
 /// The number of no list.
@@ -94,6 +96,7 @@ impl Tracker {
             (&raw mut (*t).tier).write(tier);
             (&raw mut (*t).state).write(State::Detached);
             (&raw mut (*t).donated).write(false);
+            (&raw mut (*t).holes).write(false);
             (*t).owner.store(owner, Ordering::Relaxed);
         }
     }

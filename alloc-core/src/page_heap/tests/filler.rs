@@ -20,6 +20,8 @@ fn tracker(number: usize) -> *mut Tracker {
 }
 
 proptest! {
+    #![proptest_config(ProptestConfig { cases: if cfg!(miri) { 4 } else { 256 }, failure_persistence: None, ..ProptestConfig::default() })]
+
     #[test]
     fn finds_a_fit_whenever_there_is_one(
         ops in prop::collection::vec((0u8..10, 1usize..256, 0u32..6, 0usize..1000), 1..300),
@@ -36,9 +38,11 @@ proptest! {
                 match op {
                     0..7 => {
                         let fits = all.iter().any(|&t| (*t).pages.find(len, align).is_some());
-                        let surely = all.iter().any(|&t| (*t).pages.longest_free() >= len + align - 1);
+                        // Long ranges share lists with ones up to 15 pages shorter, of which few are looked into.
+                        let clearly = all.iter().any(|&t| (*t).pages.longest_free() >= len + align + 15);
                         let found = filler.find(len, align);
-                        if align == 1 || surely {
+                        prop_assert!(fits || found.is_none());
+                        if (align == 1 && len <= 32) || clearly {
                             prop_assert_eq!(found.is_some(), fits);
                         }
                         let (t, pos) = found.unwrap_or_else(|| {

@@ -236,6 +236,33 @@ fn a_failed_unmap_leads_to_a_purge_and_nothing_is_lost() {
 }
 
 #[test]
+fn a_huge_page_that_the_kernel_has_filled_is_purged_again() {
+    let heap = heap(&[Spec::THP]);
+    heap.set_delay(u64::MAX);
+    // The question is not asked for the first mapping.
+    let first = take(&heap, 255);
+    let run = take(&heap, 256);
+    give(&heap, run, 256);
+    assert_eq!(heap.release(usize::MAX, ReleaseMode::WholeHugePages), 2 * MIB);
+    let small = take(&heap, 2);
+    assert_eq!(small, run);
+    assert_eq!(heap.accounts().free(), 254 * PAGE_SIZE);
+    assert_eq!(heap.backend().holes(), 0);
+    assert_eq!(heap.release(usize::MAX, ReleaseMode::Everything), 254 * PAGE_SIZE);
+    assert_eq!(heap.backend().holes(), 1);
+    // With its holes known, it is used page by page.
+    let other = take(&heap, 2);
+    assert_eq!(heap.accounts().free(), 0);
+    give(&heap, other, 2);
+    give(&heap, small, 2);
+    let again = take(&heap, 256);
+    assert_eq!(again, run);
+    assert_eq!(heap.backend().holes(), 0);
+    give(&heap, again, 256);
+    give(&heap, first, 255);
+}
+
+#[test]
 fn two_heaps_side_by_side_keep_apart() {
     let one = heap(&[Spec::PLAIN]);
     let other = heap(&[Spec::PLAIN]);
@@ -253,6 +280,7 @@ fn two_heaps_side_by_side_keep_apart() {
 
 #[test]
 fn threads_share_a_heap_while_memory_is_released() {
+    const ROUNDS: u64 = if cfg!(miri) { 60 } else { 3000 };
     let heap = heap(&[Spec::PLAIN, Spec::POOL]);
     std::thread::scope(|scope| {
         for thread in 0..4u64 {
@@ -260,7 +288,7 @@ fn threads_share_a_heap_while_memory_is_released() {
             scope.spawn(move || {
                 let mut runs: Vec<(NonNull<u8>, usize)> = Vec::new();
                 let mut random = thread + 1;
-                for round in 0..3000u64 {
+                for round in 0..ROUNDS {
                     random ^= random << 13;
                     random ^= random >> 7;
                     random ^= random << 17;

@@ -1,10 +1,7 @@
 //! A backend with real memory that keeps its own books and fails when told to.
 
 use core::ptr::NonNull;
-use page_backend::{
-    Capabilities, MapError, Mapping, PageBackend, Reason, Step, Tier, Usage,
-    sys::{self, Advice},
-};
+use page_backend::{Capabilities, MapError, Mapping, PageBackend, Reason, Step, Tier, Usage};
 use size_classes::PAGE_SIZE;
 use std::sync::Mutex;
 use std::vec::Vec;
@@ -14,6 +11,8 @@ use std::vec::Vec;
 pub(super) struct Spec {
     pub(super) caps: Capabilities,
     pub(super) granule: usize,
+    /// Touching a part of a huge page takes the whole.
+    pub(super) fills: bool,
 }
 
 impl Spec {
@@ -23,16 +22,22 @@ impl Spec {
             .union(Capabilities::ZERO_AFTER_PURGE)
             .union(Capabilities::FORK_COPIES),
         granule: 4096,
+        fills: false,
     };
+    /// The same under transparent huge pages.
+    pub(super) const THP: Self = Self { fills: true, ..Self::PLAIN };
     /// Memory that reads as anything after a purge, on 64K pages.
-    pub(super) const DIRTY: Self =
-        Self { caps: Capabilities::PARTIAL_PURGE.union(Capabilities::FORK_COPIES), granule: 65536 };
+    pub(super) const DIRTY: Self = Self {
+        caps: Capabilities::PARTIAL_PURGE.union(Capabilities::FORK_COPIES),
+        granule: 65536,
+        fills: false,
+    };
     /// Huge pages of a pool.
     pub(super) const POOL: Self =
-        Self { caps: Capabilities::POPULATED.union(Capabilities::HUGE), granule: 2 << 20 };
+        Self { caps: Capabilities::POPULATED.union(Capabilities::HUGE), granule: 2 << 20, fills: false };
     /// The same, of twice the size.
     pub(super) const POOL_4M: Self =
-        Self { caps: Capabilities::POPULATED.union(Capabilities::HUGE), granule: 4 << 20 };
+        Self { caps: Capabilities::POPULATED.union(Capabilities::HUGE), granule: 4 << 20, fills: false };
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,6 +57,8 @@ pub(super) struct Calls {
 
 struct State {
     pages: Vec<Page>,
+    /// Huge pages that are said to have holes.
+    holes: Vec<bool>,
     /// Pages mapped, by tier.
     mapped: [usize; 8],
     calls: Calls,
@@ -82,16 +89,13 @@ unsafe impl Sync for Mock {}
 // SAFETY: as above.
 unsafe impl Send for Mock {}
 
-const ALIGN: usize = 64 << 20;
-
 impl Mock {
     /// A mock with `len` bytes (a multiple of 4 MiB) to hand out.
     pub(super) fn new(len: usize, specs: &[Spec]) -> Self {
-        let whole = sys::mmap_anonymous(len + ALIGN).unwrap();
-        // SAFETY: at most ALIGN bytes further, which were mapped in addition.
-        let base = unsafe { whole.add(whole.as_ptr().align_offset(ALIGN)) };
+        let base = memory::take(len);
         let state = State {
             pages: std::vec![Page::Unmapped; len / PAGE_SIZE],
+            holes: std::vec![false; len.div_ceil(2 << 20)],
             mapped: [0; 8],
             calls: Calls::default(),
             tier: 0,
@@ -110,6 +114,11 @@ impl Mock {
 
     pub(super) fn calls(&self) -> Calls {
         std::mem::take(&mut self.state.lock().unwrap().calls)
+    }
+
+    /// How many huge pages are said to have holes.
+    pub(super) fn holes(&self) -> usize {
+        self.state.lock().unwrap().holes.iter().filter(|&&holes| holes).count()
     }
 
     pub(super) fn tier_count(&self) -> usize {
@@ -136,14 +145,14 @@ impl Mock {
 
     fn zero(&self, ptr: NonNull<u8>, size: usize) {
         // SAFETY: the range is inside the mock's memory.
-        unsafe { sys::madvise(ptr, size, Advice::DontNeed).unwrap() };
+        unsafe { memory::zero(ptr, size) };
     }
 }
 
 impl Drop for Mock {
     fn drop(&mut self) {
-        // SAFETY: the range is the mock's own; the ends beyond it stay mapped until the test ends.
-        unsafe { sys::munmap(self.base, self.len).unwrap() };
+        // SAFETY: the range is the mock's own.
+        unsafe { memory::give(self.base, self.len) };
     }
 }
 
@@ -157,7 +166,7 @@ unsafe impl PageBackend for Mock {
         4096
     }
 
-    fn tier_granule(&self, tier: Tier) -> usize {
+    fn granule_of(&self, tier: Tier) -> usize {
         self.specs[tier.0 as usize].granule
     }
 
@@ -198,8 +207,8 @@ unsafe impl PageBackend for Mock {
         );
         let first = self.index(ptr);
         for page in &state.pages[first..first + size / PAGE_SIZE] {
-            // Where the unit of purging is several pages, some may have been purged before.
-            let again = spec.granule > PAGE_SIZE && *page == Page::Purged(tier.0);
+            // Some may have been purged before where the unit is several pages, and where the kernel fills holes.
+            let again = (spec.granule > PAGE_SIZE || spec.fills) && *page == Page::Purged(tier.0);
             assert!(again || *page == Page::Mapped(tier.0), "purge of what is not mapped, or purged already");
         }
         if state.fail.purge {
@@ -232,6 +241,18 @@ unsafe impl PageBackend for Mock {
         Ok(())
     }
 
+    fn fills_huge_pages(&self, tier: Tier) -> bool {
+        self.specs[tier.0 as usize].fills
+    }
+
+    unsafe fn set_holes(&self, ptr: NonNull<u8>, size: usize, _tier: Tier, holes: bool) {
+        let huge = 2 << 20;
+        assert!(size > 0 && size.is_multiple_of(huge) && ptr.as_ptr().addr().is_multiple_of(huge));
+        let mut state = self.state.lock().unwrap();
+        let (first, count) = (self.index(ptr) / (huge / PAGE_SIZE), size / huge);
+        state.holes[first..first + count].fill(holes);
+    }
+
     unsafe fn unmap(&self, ptr: NonNull<u8>, size: usize, tier: Tier) -> Result<(), MapError> {
         let mut state = self.state.lock().unwrap();
         state.calls.unmap += 1;
@@ -253,6 +274,8 @@ unsafe impl PageBackend for Mock {
             unsafe { ptr.add(page * PAGE_SIZE).cast::<u64>().write(0xdead) };
         }
         state.pages[first..first + size / PAGE_SIZE].fill(Page::Unmapped);
+        let huge = (2 << 20) / PAGE_SIZE;
+        state.holes[first / huge..(first + size / PAGE_SIZE) / huge].fill(false);
         state.mapped[tier.0 as usize] -= size / PAGE_SIZE;
         Ok(())
     }
@@ -287,5 +310,56 @@ unsafe impl PageBackend for Mock {
 
     fn usage(&self, tier: Tier) -> Usage {
         Usage { mapped: self.mapped(tier.0 as usize), ..Usage::default() }
+    }
+}
+
+/// The memory behind a mock, which costs nothing while it is untouched.
+#[cfg(not(miri))]
+mod memory {
+    use core::ptr::NonNull;
+    use page_backend::sys::{self, Advice};
+
+    const ALIGN: usize = 16 << 20;
+
+    pub(super) fn take(len: usize) -> NonNull<u8> {
+        let whole = sys::mmap_anonymous(len + ALIGN).unwrap();
+        // SAFETY: at most ALIGN bytes further, which were mapped in addition and stay mapped until the test ends.
+        unsafe { whole.add(whole.as_ptr().align_offset(ALIGN)) }
+    }
+
+    pub(super) unsafe fn zero(ptr: NonNull<u8>, size: usize) {
+        // SAFETY: the caller's memory, from `take`.
+        unsafe { sys::madvise(ptr, size, Advice::DontNeed).unwrap() };
+    }
+
+    pub(super) unsafe fn give(ptr: NonNull<u8>, len: usize) {
+        // SAFETY: the caller's memory, from `take`.
+        unsafe { sys::munmap(ptr, len).unwrap() };
+    }
+}
+
+/// Miri knows no mappings.
+#[cfg(miri)]
+mod memory {
+    use core::ptr::NonNull;
+    use std::alloc::{Layout, alloc_zeroed, dealloc};
+
+    fn layout(len: usize) -> Layout {
+        Layout::from_size_align(len, 16 << 20).unwrap()
+    }
+
+    pub(super) fn take(len: usize) -> NonNull<u8> {
+        // SAFETY: the layout is not of size zero.
+        NonNull::new(unsafe { alloc_zeroed(layout(len)) }).unwrap()
+    }
+
+    pub(super) unsafe fn zero(ptr: NonNull<u8>, size: usize) {
+        // SAFETY: the caller's memory, from `take`.
+        unsafe { ptr.write_bytes(0, size) };
+    }
+
+    pub(super) unsafe fn give(ptr: NonNull<u8>, len: usize) {
+        // SAFETY: the caller's memory, from `take`.
+        unsafe { dealloc(ptr.as_ptr(), layout(len)) };
     }
 }

@@ -1,6 +1,7 @@
 //! Random sequences of calls against a model of what is handed out.
 
 use super::mock::{Fail, Mock, Spec};
+use crate::page_heap::tracker::HUGE_SIZE;
 use crate::page_heap::{PageHeap, ReleaseMode};
 use core::ptr::NonNull;
 use proptest::prelude::*;
@@ -10,6 +11,10 @@ use std::collections::BTreeMap;
 
 /// Words of a page that are looked at and written to.
 const PROBES: [usize; 4] = [0, 64, 4096, PAGE_SIZE - 8];
+
+/// Cases of each test, and most calls in one: an interpreter is slow.
+const CASES: u32 = if cfg!(miri) { 1 } else { 96 };
+const MOST_CALLS: usize = if cfg!(miri) { 60 } else { 250 };
 
 struct Model {
     heap: PageHeap<Mock>,
@@ -170,6 +175,8 @@ impl Model {
         }
         let pages: usize = self.runs.values().map(|run| run.1).sum();
         assert_eq!(accounts.in_use(), pages * PAGE_SIZE);
+        let holes = self.heap.backend().holes();
+        assert!(holes * HUGE_SIZE <= accounts.mapped(), "holes in huge pages that are not mapped");
         assert!(accounts.donated + accounts.cached_huge <= accounts.free() + accounts.purged());
     }
 }
@@ -199,15 +206,20 @@ fn run(specs: &[Spec], ops: std::vec::Vec<(u8, usize, u32, usize)>) {
 }
 
 fn ops() -> impl Strategy<Value = std::vec::Vec<(u8, usize, u32, usize)>> {
-    prop::collection::vec((0u8..100, 0usize..4000, 0u32..11, 0usize..10_000), 1..250)
+    prop::collection::vec((0u8..100, 0usize..4000, 0u32..11, 0usize..10_000), 1..MOST_CALLS)
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 96, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: CASES, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn plain_memory(ops in ops()) {
         run(&[Spec::PLAIN], ops);
+    }
+
+    #[test]
+    fn transparent_huge_pages(ops in ops()) {
+        run(&[Spec::THP], ops);
     }
 
     #[test]

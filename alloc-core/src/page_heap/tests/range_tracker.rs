@@ -1,7 +1,7 @@
 //! The range tracker against a model of one byte a page.
 
 use crate::page_heap::bits::Bits;
-use crate::page_heap::range_tracker::RangeTracker;
+use crate::page_heap::range_tracker::{PurgeBy, RangeTracker};
 use proptest::prelude::*;
 use std::vec::Vec;
 
@@ -41,6 +41,8 @@ impl Model {
 }
 
 proptest! {
+    #![proptest_config(ProptestConfig { cases: if cfg!(miri) { 4 } else { 256 }, failure_persistence: None, ..ProptestConfig::default() })]
+
     #[test]
     fn follows_the_model(
         backed: bool,
@@ -129,7 +131,7 @@ proptest! {
         }
         let mut from = 0;
         let mut seen = [false; 256];
-        while let Some((pos, len)) = t.next_purgeable(from, unit) {
+        while let Some((pos, len)) = t.next_purgeable(from, PurgeBy { unit, again: false }) {
             prop_assert!(pos >= from && pos % unit == 0 && len % unit == 0 && len > 0);
             prop_assert!(t.is_free(pos, len));
             prop_assert!(touched[pos..pos + len].iter().any(|&x| x));
@@ -189,6 +191,6 @@ fn pages_that_could_not_be_restored_stay_purged() {
     t.unmark_unrestored(0, 30, true);
     assert!(t.is_consistent());
     assert_eq!(t.unbacked(), 226 + 7);
-    assert_eq!(t.next_unpurged(0, 1), Some((0, 8)));
+    assert_eq!(t.next_unpurged(0, PurgeBy { unit: 1, again: false }), Some((0, 8)));
     assert!(t.mark(8, 7).zero);
 }
