@@ -286,6 +286,36 @@ impl<B: PageBackend> Engine<B> {
         true
     }
 
+    /// Makes a large block longer at another place, without copying most of it; `None`, with nothing changed, when that cannot
+    /// be done.
+    ///
+    /// # Safety
+    /// As for [`resize_large`](Self::resize_large); the caller does not use the old address again when the block has moved.
+    pub(crate) unsafe fn relocate_large(&self, span: NonNull<Span>, size: usize) -> Option<NonNull<u8>> {
+        if size > MAX_REQUEST {
+            return None;
+        }
+        let pages = size.div_ceil(PAGE_SIZE);
+        // SAFETY: the span is valid and its block the caller's.
+        unsafe {
+            let (start, old) = (span.as_ref().start, span.as_ref().pages);
+            if pages <= old {
+                return None;
+            }
+            // Out of list and map before it moves: its old address may be another block's the moment after.
+            self.large.lock().remove(span.as_ptr());
+            PAGE_MAP.clear_span(start.addr(), 1);
+            let run = self.pages.relocate(NonNull::new_unchecked(start), old, pages);
+            if let Some(run) = &run {
+                (*span.as_ptr()).start = run.ptr.as_ptr();
+                (*span.as_ptr()).pages = pages;
+            }
+            PAGE_MAP.set_span(span.as_ref().start.addr(), 1, span.as_ptr(), 0);
+            self.large.lock().add(span.as_ptr());
+            Some(run?.ptr)
+        }
+    }
+
     /// Frees any block of this heap.
     ///
     /// # Safety

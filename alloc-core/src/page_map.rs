@@ -60,6 +60,17 @@ static FIRST_LEAF: Leaf = Leaf {
 /// 1 until the first leaf is taken. Not zero at first, so that it lies with the other small variables and not alone on a page.
 static FIRST_LEAF_FREE: AtomicU8 = AtomicU8::new(1);
 
+/// Leaves put by: a gigabyte may lie across two. Changed under [`GROWING`].
+static RESERVED: [AtomicPtr<u8>; 2] = [const { AtomicPtr::new(core::ptr::null_mut()) }; 2];
+
+fn new_leaf() -> Option<NonNull<u8>> {
+    META.alloc(size_of::<Leaf>(), 64)
+}
+
+fn take_reserved(place: &AtomicPtr<u8>) -> Option<NonNull<u8>> {
+    NonNull::new(place.swap(core::ptr::null_mut(), Ordering::Relaxed))
+}
+
 impl PageMap {
     /// The class of the page that holds `address`; 0 for every address outside a small span of the global heap.
     #[inline(always)]
@@ -140,12 +151,27 @@ impl PageMap {
         let leaf = if FIRST_LEAF_FREE.swap(0, Ordering::Relaxed) == 1 {
             (&raw const FIRST_LEAF).expose_provenance()
         } else {
-            let Some(leaf) = META.alloc(size_of::<Leaf>(), 64) else { return false };
+            let Some(leaf) = new_leaf().or_else(|| RESERVED.iter().find_map(take_reserved)) else {
+                return false;
+            };
             leaf.as_ptr().expose_provenance()
         };
         (&raw const self.zero).expose_provenance();
         word.store(leaf.wrapping_sub((&raw const self.zero).addr()), Ordering::Release);
         true
+    }
+
+    /// Puts leaves by, so that the next call of [`ensure`](Self::ensure) for up to a gigabyte cannot fail: for memory whose
+    /// address is known only when it is too late to do without it. `false` when the system has no more memory.
+    pub(crate) fn reserve_leaves(&self) -> bool {
+        let _growing = GROWING.lock();
+        RESERVED.iter().all(|place| {
+            if place.load(Ordering::Relaxed).is_null() {
+                let Some(leaf) = new_leaf() else { return false };
+                place.store(leaf.as_ptr(), Ordering::Relaxed);
+            }
+            true
+        })
     }
 
     /// Enters a span: `pages` pages from `address` lead to it, with `class` as their class byte.

@@ -123,49 +123,62 @@ core::arch::global_asm!(
     page_size = const size_of::<StatsPage>(),
 );
 
-/// Has `fill` fill in the page's snapshot (given empty), publishes it and shows it to `then`.
-///
-/// `None`, with nothing called, when another thread is publishing or this one is in the middle of it (a signal
-/// handler). The caller must hold no lock that `fill` takes.
-pub fn publish_then<R>(
-    fill: impl FnOnce(&mut Snapshot),
-    then: impl FnOnce(&Snapshot, u64) -> R,
-) -> Option<R> {
-    let header = &PAGE.header;
-    let pid = sys::getpid().unsigned_abs();
-    if let Err(holder) = header.writer.compare_exchange(0, pid, Ordering::Acquire, Ordering::Relaxed) {
-        // A fork may have copied the page from under a writer, which does not exist on this side.
-        let stale = holder != pid;
-        if !stale
-            || header.writer.compare_exchange(holder, pid, Ordering::Acquire, Ordering::Relaxed).is_err()
-        {
-            return None;
-        }
-    }
-    let now = sys::clock_monotonic();
-    let odd = header.sequence.load(Ordering::Relaxed) | 1;
-    header.sequence.store(odd, Ordering::Relaxed);
-    fence(Ordering::Release);
-    // SAFETY: this thread holds `writer`, so nobody else in the process touches the cells.
-    let (version, snapshot) = unsafe { (&mut *PAGE.version.get(), &mut *PAGE.snapshot.get()) };
-    *version = Name::new(env!("CARGO_PKG_VERSION"));
-    snapshot.clear();
-    fill(snapshot);
-    header.layout.store(LAYOUT, Ordering::Relaxed);
-    header.size.store(size_of::<StatsPage>() as u32, Ordering::Relaxed);
-    header.pid.store(pid, Ordering::Relaxed);
-    header.published.store(now, Ordering::Relaxed);
-    header.count.fetch_add(1, Ordering::Relaxed);
-    header.magic.store(MAGIC, Ordering::Relaxed);
-    header.sequence.store(odd.wrapping_add(1), Ordering::Release);
-    let result = then(snapshot, now);
-    header.writer.store(0, Ordering::Release);
-    Some(result)
+/// The right to publish, of one thread of the process at a time; given back when dropped.
+#[derive(Debug)]
+pub struct Publisher {
+    pid: u32,
 }
 
-/// Publishes a snapshot; false when another thread is at it. See [`publish_then`].
+impl Publisher {
+    /// Takes the right; `None` when another thread has it, or this one in an outer call (a signal handler).
+    pub fn take() -> Option<Self> {
+        let writer = &PAGE.header.writer;
+        let pid = sys::getpid().unsigned_abs();
+        let taken = |expected| writer.compare_exchange(expected, pid, Ordering::Acquire, Ordering::Relaxed);
+        match taken(0) {
+            Ok(_) => Some(Self { pid }),
+            // A fork may have copied the page from under a writer, which does not exist on this side.
+            Err(holder) if holder != pid => taken(holder).ok().map(|_| Self { pid }),
+            Err(_) => None,
+        }
+    }
+
+    /// Has `fill` fill in the page's snapshot, which it gets empty, and publishes it.
+    ///
+    /// Returns it, and the time in nanoseconds of CLOCK_MONOTONIC. The caller holds no lock that `fill` takes.
+    pub fn publish(&mut self, fill: impl FnOnce(&mut Snapshot)) -> (&Snapshot, u64) {
+        let header = &PAGE.header;
+        let now = sys::clock_monotonic();
+        let odd = header.sequence.load(Ordering::Relaxed) | 1;
+        header.sequence.store(odd, Ordering::Relaxed);
+        fence(Ordering::Release);
+        // SAFETY: `self` is the one right to touch the cells in this process.
+        let (version, snapshot) = unsafe { (&mut *PAGE.version.get(), &mut *PAGE.snapshot.get()) };
+        *version = Name::new(env!("CARGO_PKG_VERSION"));
+        snapshot.clear();
+        fill(snapshot);
+        header.layout.store(LAYOUT, Ordering::Relaxed);
+        header.size.store(size_of::<StatsPage>() as u32, Ordering::Relaxed);
+        header.pid.store(self.pid, Ordering::Relaxed);
+        header.published.store(now, Ordering::Relaxed);
+        header.count.fetch_add(1, Ordering::Relaxed);
+        header.magic.store(MAGIC, Ordering::Relaxed);
+        header.sequence.store(odd.wrapping_add(1), Ordering::Release);
+        (snapshot, now)
+    }
+}
+
+impl Drop for Publisher {
+    fn drop(&mut self) {
+        PAGE.header.writer.store(0, Ordering::Release);
+    }
+}
+
+/// Publishes a snapshot; false, with nothing called, when [`Publisher::take`] gives nothing.
 pub fn publish(fill: impl FnOnce(&mut Snapshot)) -> bool {
-    publish_then(fill, |_, _| ()).is_some()
+    let Some(mut publisher) = Publisher::take() else { return false };
+    publisher.publish(fill);
+    true
 }
 
 /// Publishes if it is time again, at most 1/500 of the time, and shows the snapshot to the observer.
@@ -181,7 +194,10 @@ pub fn tick(now: u64, fill: impl FnOnce(&mut Snapshot)) {
         if due != 0 {
             // `now` may be of the coarse clock, which is no measure.
             let start = sys::clock_monotonic();
-            publish_then(fill, observe);
+            if let Some(mut publisher) = Publisher::take() {
+                let (snapshot, published) = publisher.publish(fill);
+                observe(snapshot, published);
+            }
             let cost = sys::clock_monotonic().saturating_sub(start);
             let pause = cost.saturating_mul(SHARE).clamp(INTERVAL_NS, 10_000_000_000);
             DUE.store(now.saturating_add(pause), Ordering::Relaxed);
@@ -215,16 +231,16 @@ mod tests {
         let sequence = || PAGE.header.sequence.load(Ordering::Relaxed);
         assert_eq!((sequence(), PAGE.header.magic.load(Ordering::Relaxed)), (0, 0));
 
-        let seen = publish_then(
-            |s| {
-                assert_eq!(*s, Snapshot::EMPTY);
-                assert_eq!(sequence() % 2, 1);
-                s.soft_limit = 7;
-                assert!(!publish(|_| unreachable!("a nested publication must leave")));
-            },
-            |s, _| (s.soft_limit, sequence()),
-        );
-        assert_eq!(seen, Some((7, 2)));
+        let mut publisher = Publisher::take().unwrap();
+        let (snapshot, _) = publisher.publish(|s| {
+            assert_eq!(*s, Snapshot::EMPTY);
+            assert_eq!(sequence() % 2, 1);
+            s.soft_limit = 7;
+            assert!(!publish(|_| unreachable!("a nested publication must leave")));
+        });
+        assert_eq!((snapshot.soft_limit, sequence()), (7, 2));
+        assert!(!publish(|_| unreachable!("the right is still taken")));
+        drop(publisher);
         assert_eq!(PAGE.header.magic.load(Ordering::Relaxed), MAGIC);
         assert_eq!(PAGE.header.pid.load(Ordering::Relaxed), std::process::id());
 

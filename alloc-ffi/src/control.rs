@@ -4,8 +4,7 @@ use crate::output::CText;
 use alloc_core::global::{self, ChangeError, CheckError};
 use alloc_core::message::Message;
 use alloc_core::settings::{Format, Key};
-use alloc_core::snapshot::Snapshot;
-use alloc_stats::{About, property, render};
+use alloc_stats::{About, output, render};
 use core::ffi::{CStr, c_char, c_int, c_void};
 
 /// `stratalloc x.y.z`.
@@ -33,11 +32,9 @@ pub unsafe extern "C" fn stratalloc_stats(format: c_int, buffer: *mut c_char, si
         3 => Format::Prom,
         _ => Format::Off,
     };
-    let mut snapshot = Snapshot::EMPTY;
-    global::snapshot(&mut snapshot);
     // SAFETY: the caller's contract.
     let mut text = unsafe { CText::new(buffer, size) };
-    render(format, &snapshot, &About::this_process(), text.sink());
+    output::with_snapshot(|snapshot| render(format, snapshot, &About::this_process(), text.sink()));
     text.finish()
 }
 
@@ -60,9 +57,7 @@ pub unsafe extern "C" fn stratalloc_property(name: *const c_char, value: *mut u6
 
 /// The number called `name`.
 pub(crate) fn read_property(name: &CStr) -> Option<u64> {
-    let mut snapshot = Snapshot::EMPTY;
-    global::snapshot(&mut snapshot);
-    property::lookup(&snapshot, name.to_bytes())
+    output::property(name.to_bytes())
 }
 
 /// Gives all free memory back to the system; 1 if any went back, else 0.

@@ -36,7 +36,8 @@ fn is_libcs(ptr: *const c_void) -> bool {
     first != 0 && ptr.addr() >= first && ptr.addr() < program_break()
 }
 
-fn libcs(name: &CStr) -> *const c_void {
+/// The address of a function of libc's, or null.
+pub(crate) fn libcs(name: &CStr) -> *const c_void {
     symbols::find(name, LIBC)
 }
 

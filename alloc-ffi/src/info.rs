@@ -84,9 +84,7 @@ pub(crate) fn mallinfo_now() -> Mallinfo {
 }
 
 fn mallinfo2_now() -> Mallinfo2 {
-    let mut snapshot = Snapshot::EMPTY;
-    global::snapshot(&mut snapshot);
-    summary(&snapshot)
+    alloc_stats::output::with_snapshot(summary)
 }
 
 fn summary(snapshot: &Snapshot) -> Mallinfo2 {
@@ -151,10 +149,9 @@ pub unsafe extern "C" fn malloc_info(options: c_int, stream: *mut c_void) -> c_i
     if options != 0 {
         return libc::EINVAL;
     }
-    let mut snapshot = Snapshot::EMPTY;
-    global::snapshot(&mut snapshot);
     // SAFETY: the caller's contract.
-    write_xml(&snapshot, &mut unsafe { Stream::new(stream.cast()) });
+    let mut stream = unsafe { Stream::new(stream.cast()) };
+    alloc_stats::output::with_snapshot(|snapshot| write_xml(snapshot, &mut stream));
     0
 }
 

@@ -58,3 +58,13 @@ macro_rules! bound_to {
 }
 #[cfg(all(preload, not(archive)))]
 pub(crate) use bound_to;
+
+/// Whether an address lies in this library.
+pub(crate) fn is_ours(address: usize) -> bool {
+    unsafe extern "C" {
+        /// Made by the linker: the library's first byte and the byte behind its last.
+        static __ehdr_start: u8;
+        static _end: u8;
+    }
+    (&raw const __ehdr_start).addr() <= address && address < (&raw const _end).addr()
+}

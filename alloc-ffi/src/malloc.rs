@@ -6,8 +6,7 @@
 use crate::errno::{fail, or_enomem};
 use crate::foreign;
 #[cfg(all(preload, not(archive)))]
-use crate::interposed::bound_to;
-use crate::interposed::forwards;
+use crate::interposed::{bound_to, is_ours};
 use alloc_core::global;
 use core::ffi::{c_int, c_void};
 use core::ptr;
@@ -150,8 +149,16 @@ pub unsafe extern "C" fn reallocarray(ptr: *mut c_void, count: usize, size: usiz
 #[cfg(all(preload, not(archive)))]
 unsafe fn resize_by_symbol(ptr: *mut c_void, size: usize) -> *mut c_void {
     type Realloc = unsafe extern "C" fn(*mut c_void, usize) -> *mut c_void;
-    // SAFETY: the symbol is bound to a realloc; the caller's contract.
-    unsafe { core::mem::transmute::<usize, Realloc>(bound_to!("realloc"))(ptr, size) }
+    let bound = bound_to!("realloc");
+    // SAFETY: the caller's contract; what is bound is a realloc. It is libc's when this library was opened late and
+    // stands behind libc: then who calls us means us.
+    unsafe {
+        if is_ours(bound) || bound == foreign::libcs(c"realloc").addr() {
+            resize(ptr, size)
+        } else {
+            core::mem::transmute::<*const (), Realloc>(core::ptr::with_exposed_provenance(bound))(ptr, size)
+        }
+    }
 }
 
 #[cfg(any(not(preload), archive))]
@@ -255,16 +262,27 @@ pub unsafe extern "C" fn cfree(ptr: *mut c_void) {
     unsafe { release(ptr) }
 }
 
-forwards!(
-    /// C23: frees a block whose size the caller states.
-    ///
-    /// The statement is not trusted: a program that states a wrong size has run well on other allocators.
-    if preload, free_sized, "free_sized", "free", free
-);
-forwards!(
-    /// C23: frees an aligned block whose alignment and size the caller states; as [`free_sized`].
-    if preload, free_aligned_sized, "free_aligned_sized", "free", free
-);
+/// C23: frees a block whose size the caller states.
+///
+/// The statement is not trusted: a program that states a wrong size has run well on other allocators.
+///
+/// # Safety
+/// As for [`free`].
+#[cfg_attr(preload, unsafe(no_mangle))]
+pub unsafe extern "C" fn free_sized(ptr: *mut c_void, _size: usize) {
+    // SAFETY: the caller's contract.
+    unsafe { release(ptr) }
+}
+
+/// C23: frees an aligned block whose alignment and size the caller states; as [`free_sized`].
+///
+/// # Safety
+/// As for [`free`].
+#[cfg_attr(preload, unsafe(no_mangle))]
+pub unsafe extern "C" fn free_aligned_sized(ptr: *mut c_void, _align: usize, _size: usize) {
+    // SAFETY: the caller's contract.
+    unsafe { release(ptr) }
+}
 
 /// Bytes that the block can hold: at least what was asked for, the same for the block's whole life, all of them
 /// the program's to use. 0 for null and for what no allocator of ours made.

@@ -9,7 +9,7 @@ use alloc_core::global::{self, start};
 use alloc_core::message::{Message, Sink, decimal};
 use alloc_core::settings::{Format, PATH_LEN, Settings};
 use alloc_core::snapshot::Snapshot;
-use alloc_core::stats_page;
+use alloc_core::stats_page::{self, Publisher};
 use core::ffi::CStr;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use page_backend::sys;
@@ -21,19 +21,26 @@ static OWNER: AtomicU32 = AtomicU32::new(0);
 /// Whether a failed write has been told of.
 static TOLD: AtomicBool = AtomicBool::new(false);
 
-/// Calls `use_it` with a snapshot of the process-wide heap that is published to the stats page as well.
+/// Calls `use_it` with a snapshot of the process-wide heap, which is published to the stats page as well.
 ///
-/// `None` when another thread kept publishing through some hundred attempts.
-pub fn with_snapshot<R>(use_it: impl FnOnce(&Snapshot) -> R) -> Option<R> {
-    let mut use_it = Some(use_it);
-    for _ in 0..500 {
-        let result = stats_page::publish_then(global::snapshot, |s, _| use_it.take().map(|f| f(s)));
-        if let Some(result) = result {
-            return result;
+/// The snapshot stands in the page, because it is large for the stacks of some threads. Only when others keep the page busy
+/// for some milliseconds, or this thread is in the middle of publishing, does it go on the stack.
+pub fn with_snapshot<R>(use_it: impl FnOnce(&Snapshot) -> R) -> R {
+    for _ in 0..20 {
+        if let Some(mut publisher) = Publisher::take() {
+            return use_it(publisher.publish(global::snapshot).0);
         }
-        sys::sched_yield();
+        sys::nanosleep(100_000);
     }
-    None
+    on_the_stack(use_it)
+}
+
+#[cold]
+#[inline(never)]
+fn on_the_stack<R>(use_it: impl FnOnce(&Snapshot) -> R) -> R {
+    let mut snapshot = Snapshot::EMPTY;
+    global::snapshot(&mut snapshot);
+    use_it(&snapshot)
 }
 
 /// Renders the process-wide heap to a file descriptor; false if the kernel refused some of it.
@@ -43,7 +50,6 @@ pub fn to_fd(fd: i32, format: Format) -> bool {
         render(format, snapshot, &About::this_process(), &mut sink);
         sink.finish().is_ok()
     })
-    .unwrap_or(false)
 }
 
 /// Renders the process-wide heap to a buffer and returns the length of the whole text, which is cut if the
@@ -56,7 +62,7 @@ pub fn to_buffer(buffer: &mut [u8], format: Format) -> usize {
 
 /// The value of the process-wide heap called `name`; see [`property::lookup`].
 pub fn property(name: &[u8]) -> Option<u64> {
-    with_snapshot(|snapshot| property::lookup(snapshot, name))?
+    with_snapshot(|snapshot| property::lookup(snapshot, name))
 }
 
 /// Arranges the outputs that the settings ask for. Call it once, when the settings are known.

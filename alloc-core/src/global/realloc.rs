@@ -1,8 +1,8 @@
 //! Changing the size of a block.
 
-use super::{HEAP, alloc, free, usable_size, whole_pages};
+use super::{HEAP, alloc, alloc_aligned, free, usable_size, whole_pages};
 use crate::front;
-use crate::page_map::PAGE_MAP;
+use crate::page_map::{HUGE_PAGE, PAGE_MAP};
 use core::ptr::{NonNull, null_mut};
 use size_classes::{CLASSES, MAX_SMALL};
 
@@ -62,15 +62,31 @@ unsafe fn realloc_large(block: *mut u8, size: usize) -> *mut u8 {
     if let (Some(span), Some(_inside)) = (PAGE_MAP.span_of(block.addr()), front::enter_without_cache()) {
         // SAFETY: a span in the page map is valid.
         let (owner, class) = unsafe { (span.as_ref().owner, span.as_ref().class) };
-        // SAFETY: the block is live and the caller's, and the span is its own.
-        if owner.is_null() && class == 0 && unsafe { HEAP.resize_large(span, size) } {
-            return block;
+        if owner.is_null() && class == 0 {
+            // SAFETY: the block is live and the caller's, and the span is its own.
+            if !outgrows_its_place(block, old, size) && unsafe { HEAP.resize_large(span, size) } {
+                return block;
+            }
+            // SAFETY: as above; the caller does not use the old address when the result is another one.
+            if let Some(moved) = unsafe { HEAP.relocate_large(span, size) } {
+                return moved.as_ptr();
+            }
         }
+    }
+    if outgrows_its_place(block, old, size) {
+        // SAFETY: handed on to the caller.
+        return unsafe { copy_to(alloc_aligned(HUGE_PAGE, size), block, old, size) };
     }
     // Room to grow further, so that growing in small steps copies a bounded number of times.
     let ahead = if size > old { size.saturating_add(old / 8) } else { size };
     // SAFETY: handed on to the caller.
     unsafe { move_to(block, old, size, ahead) }
+}
+
+/// Whether a block that begins inside a huge page grows beyond one. It is copied to the start of a huge page then, while it is
+/// short: from there on it can be moved without a copy.
+fn outgrows_its_place(block: *mut u8, old: usize, size: usize) -> bool {
+    old < HUGE_PAGE && size >= HUGE_PAGE && !block.addr().is_multiple_of(HUGE_PAGE)
 }
 
 /// # Safety
@@ -80,6 +96,15 @@ unsafe fn move_to(block: *mut u8, old: usize, size: usize, ahead: usize) -> *mut
     if new.is_null() && ahead > size {
         new = alloc(size);
     }
+    // SAFETY: handed on to the caller.
+    unsafe { copy_to(new, block, old, size) }
+}
+
+/// Copies a block to a fresh one and frees it; does nothing when `new` is null, and returns `new`.
+///
+/// # Safety
+/// As for [`move_to`]; `new` is null or a fresh block of at least `size` bytes.
+unsafe fn copy_to(new: *mut u8, block: *mut u8, old: usize, size: usize) -> *mut u8 {
     let Some(new) = NonNull::new(new) else { return null_mut() };
     // SAFETY: both blocks have that many bytes, and the new one is fresh.
     unsafe {

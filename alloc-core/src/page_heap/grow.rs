@@ -22,14 +22,18 @@ const MOST_GROWTH: usize = 32;
 const CAREFUL_GROWTH: usize = 4;
 
 /// Records from the pool, not yet in any map.
-struct Records {
+pub(super) struct Records {
     list: List<ByLinks>,
 }
 
 impl Records {
+    pub(super) const fn none() -> Self {
+        Self { list: List::EMPTY }
+    }
+
     /// `count` records, or none.
-    fn take(count: usize) -> Option<Self> {
-        let mut records = Self { list: List::EMPTY };
+    pub(super) fn take(count: usize) -> Option<Self> {
+        let mut records = Self::none();
         for _ in 0..count {
             let Some(t) = TRACKERS.alloc() else {
                 records.give_back();
@@ -43,7 +47,7 @@ impl Records {
 
     /// # Safety
     /// The record is in no list and nobody else's.
-    unsafe fn add(&mut self, t: *mut Tracker) {
+    pub(super) unsafe fn add(&mut self, t: *mut Tracker) {
         // SAFETY: by the contract.
         unsafe {
             Tracker::clear_links(t);
@@ -51,7 +55,7 @@ impl Records {
         }
     }
 
-    fn next(&mut self) -> *mut Tracker {
+    pub(super) fn next(&mut self) -> *mut Tracker {
         let t = self.list.head();
         if !t.is_null() {
             // SAFETY: the records are ours.
@@ -60,7 +64,7 @@ impl Records {
         t
     }
 
-    fn give_back(mut self) {
+    pub(super) fn give_back(mut self) {
         while let Some(t) = NonNull::new(self.next()) {
             // SAFETY: the record came from the pool and is in no map.
             unsafe { TRACKERS.free(t) };
@@ -356,7 +360,7 @@ impl Inner {
     ///
     /// # Safety
     /// `t` is a record of this heap in no list; the map has a place for it; the lock is held.
-    unsafe fn attach(&mut self, t: *mut Tracker) {
+    pub(super) unsafe fn attach(&mut self, t: *mut Tracker) {
         // SAFETY: by the contract.
         unsafe {
             debug_assert!((*t).state == State::Detached);
@@ -370,7 +374,7 @@ impl Inner {
     ///
     /// # Safety
     /// `t` is an attached record of this heap; the lock is held.
-    unsafe fn detach(&mut self, t: *mut Tracker) {
+    pub(super) unsafe fn detach(&mut self, t: *mut Tracker) {
         // SAFETY: by the contract.
         unsafe {
             PAGE_MAP.set_tracker((*t).base.as_ptr().addr(), core::ptr::null_mut());

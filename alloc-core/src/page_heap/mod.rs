@@ -18,6 +18,7 @@ mod huge_cache;
 mod inner;
 mod range_tracker;
 mod release;
+mod relocate;
 mod resize;
 mod restore;
 #[cfg(test)]

@@ -1,11 +1,26 @@
 //! The settings of this process, from its environment.
 
-use super::keys::VARIABLES;
+use super::keys::{OUR_VARIABLE, VARIABLES, is_near_our_variable};
 use super::parse::{Problem, ProblemKind, parse, parse_variable};
 use super::{Origin, Settings};
 use crate::message::{self, Message};
 use core::ffi::c_char;
 use page_backend::sys;
+
+/// Reports a variable that was probably meant for us.
+fn misspelled<'a>(entry: &'a [u8], report: &mut dyn FnMut(&Problem<'a>)) {
+    let name = entry.split(|&b| b == b'=').next().unwrap_or(entry);
+    if is_near_our_variable(name) {
+        report(&Problem {
+            kind: ProblemKind::UnknownVariable,
+            origin: Origin::Default,
+            column: 1,
+            word: name,
+            expected: "",
+            nearest: Some(OUR_VARIABLE),
+        });
+    }
+}
 
 /// Reads a variable's value if `entry` (`NAME=value`) is that variable.
 fn value_of<'a>(entry: &'a [u8], name: &str) -> Option<&'a [u8]> {
@@ -26,7 +41,13 @@ impl Settings {
         for entry in entries {
             // Most variables begin with other letters.
             let slot = match entry.first() {
-                Some(b'S') => value_of(entry, "STRATALLOC_CONF").map(|value| (&mut ours, value)),
+                Some(b'S' | b's') => match value_of(entry, OUR_VARIABLE) {
+                    Some(value) => Some((&mut ours, value)),
+                    None => {
+                        misspelled(entry, report);
+                        None
+                    }
+                },
                 Some(b'M' | b'T') => match value_of(entry, "MALLOC_CONF") {
                     Some(value) => Some((&mut malloc_conf, value)),
                     None => VARIABLES

@@ -236,6 +236,20 @@ pub fn nearest_key(word: &[u8]) -> Option<&'static str> {
     nearest(word, names)
 }
 
+/// The variable that our settings stand in.
+pub const OUR_VARIABLE: &str = "STRATALLOC_CONF";
+
+/// Whether a variable's name is ours with up to three mistakes in it, letter case aside, but not ours.
+pub fn is_near_our_variable(name: &[u8]) -> bool {
+    const HEAD: usize = 5;
+    let ours = OUR_VARIABLE.as_bytes();
+    let heads_agree = match (name.get(..HEAD), ours.get(..HEAD)) {
+        (Some(head), Some(our_head)) => head.eq_ignore_ascii_case(our_head),
+        _ => false,
+    };
+    heads_agree && name != ours && edit_distance(name, ours) <= 3
+}
+
 /// Longest word that is compared.
 const LONGEST: usize = 40;
 

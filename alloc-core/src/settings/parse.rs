@@ -11,6 +11,8 @@ pub enum ProblemKind {
     UnknownKey,
     /// A word without a colon.
     NoColon,
+    /// A variable of the environment whose name looks like a misspelling of ours.
+    UnknownVariable,
     /// The value does not fit the key.
     BadValue(Key),
     /// Nothing is wrong: a key of another allocator that has no effect here.

@@ -91,11 +91,15 @@ fn write_time(ms: u32, sink: &mut dyn Sink) {
 impl Problem<'_> {
     /// The line about this problem.
     pub fn message(&self) -> Message {
-        let mut m = Message::new().str(self.origin.name()).str(": column ").dec(self.column as u64).str(": ");
         let word = self.word;
+        let mut m = match self.kind {
+            ProblemKind::UnknownVariable => Message::new().str("environment: "),
+            _ => Message::new().str(self.origin.name()).str(": column ").dec(self.column as u64).str(": "),
+        };
         let quoted = |m: Message| m.str("\"").bytes(word.get(..96).unwrap_or(word)).str("\"");
         m = match self.kind {
             ProblemKind::UnknownKey => quoted(m.str("unknown key ")),
+            ProblemKind::UnknownVariable => quoted(m.str("unknown variable ")),
             ProblemKind::NoColon => quoted(m.str("no value for ")).str(", expected ").str(self.expected),
             ProblemKind::BadValue(key) => {
                 quoted(m.str("bad value ")).str(" for ").str(key.name()).str(", expected ").str(self.expected)

@@ -230,6 +230,22 @@ fn our_variable_hides_malloc_conf_and_both_overrule_gperftools() {
 }
 
 #[test]
+fn a_misspelled_variable_is_told_of() {
+    for name in ["STRATALLOC_CONFIG", "stratalloc_conf", "STRATALOC_CONF", "STRATALLOC_CNF", "STRATALLOCCONF"]
+    {
+        let (settings, lines) = from(&[&format!("{name}=check:full")]);
+        assert_eq!(settings, Settings::DEFAULT);
+        let line = format!(
+            "stratalloc: environment: unknown variable \"{name}\"; did you mean \"STRATALLOC_CONF\"? (ignored)"
+        );
+        assert_eq!(lines, [line]);
+    }
+    for name in ["STRATALLOC_LIBRARY", "STRATALLOC_BLESS", "SHELL", "S", "STRATUM", "STRATALLOC"] {
+        assert_eq!(from(&[&format!("{name}=x")]).1, [""; 0], "{name}");
+    }
+}
+
+#[test]
 #[cfg(not(miri))]
 fn the_page_about_settings_has_every_name_and_default() {
     let page = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/settings.md")).unwrap();

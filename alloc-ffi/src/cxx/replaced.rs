@@ -5,6 +5,7 @@
 
 #[cfg(all(preload, not(archive)))]
 use crate::interposed::bound_to;
+use crate::interposed::is_ours;
 use core::sync::atomic::{AtomicU8, Ordering};
 
 const UNKNOWN: u8 = 0;
@@ -43,14 +44,4 @@ fn bound() -> [usize; 4] {
 #[cfg(any(not(preload), archive))]
 fn bound() -> [usize; 4] {
     [any as *const () as usize; 4]
-}
-
-/// Whether an address lies in this library.
-fn is_ours(address: usize) -> bool {
-    unsafe extern "C" {
-        /// Made by the linker: the library's first byte and the byte behind its last.
-        static __ehdr_start: u8;
-        static _end: u8;
-    }
-    (&raw const __ehdr_start).addr() <= address && address < (&raw const _end).addr()
 }

@@ -29,6 +29,11 @@ int main(int argc, char **argv) {
         their_malloc = (void *(*)(size_t))dlsym(library, "malloc");
         their_free = (void (*)(void *))dlsym(library, "free");
         MUST(their_malloc && their_free && their_malloc != malloc);
+        void *(*their_reallocarray)(void *, size_t, size_t) =
+            (void *(*)(void *, size_t, size_t))dlsym(library, "reallocarray");
+        void (*their_free_sized)(void *, size_t) = (void (*)(void *, size_t))dlsym(library, "free_sized");
+        MUST(their_reallocarray && their_free_sized);
+        their_free_sized(their_reallocarray(their_malloc(10), 100, 10), 1000);
         pthread_barrier_init(&used, NULL, 5);
         pthread_barrier_init(&closed, NULL, 5);
         pthread_t threads[4];
