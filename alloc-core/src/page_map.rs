@@ -81,11 +81,8 @@ impl PageMap {
     /// As [`class_of`](Self::class_of); `None` for an address beyond 48 bits, which has no entry.
     #[inline(always)]
     pub(crate) fn class_in_reach(&self, address: usize) -> Option<usize> {
-        if address >> ADDRESS_BITS != 0 {
-            return None;
-        }
-        // SAFETY: the index is below ROOT_LEN since the address has 48 bits.
-        let distance = unsafe { self.root.get_unchecked(address >> LEAF_SHIFT) }.load(Ordering::Relaxed);
+        // Beyond 48 bits the root has no word.
+        let distance = self.root.get(address >> LEAF_SHIFT)?.load(Ordering::Relaxed);
         let index = (address >> PAGE_SHIFT) & (LEAF_PAGES - 1);
         // The address of a class byte is computed from the map's own address: one register serves both loads.
         let classes = (&raw const self.zero).addr().wrapping_add(distance);

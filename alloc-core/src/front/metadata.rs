@@ -113,7 +113,7 @@ unsafe fn free_piece(piece: NonNull<u8>, index: usize) {
     free.head = piece;
 }
 
-/// The metadata arena as an allocator, for the code that runs under [`with_memory`].
+/// The metadata arena as an allocator, for the libraries that the heap itself calls.
 ///
 /// The preload library names it as its `#[global_allocator]`: its own code never allocates, so all that comes here
 /// is the epochs'. Requests above 4 KiB fail.
