@@ -401,3 +401,52 @@ fn read_all(file: &mut File) -> Result<Vec<u8>> {
     own.read_to_end(&mut bytes)?;
     Ok(bytes)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::{Job, Memlock};
+    use std::time::{Duration, Instant};
+
+    fn sh(script: &str) -> Job {
+        Job::new("sh").args(["-c", script])
+    }
+
+    #[test]
+    fn output_and_exit_code_are_kept() {
+        let done = sh("cat; echo err >&2; exit 3").input("in").run().expect("sh runs");
+        assert_eq!((done.text().as_str(), done.errors().as_str()), ("in", "err\n"));
+        assert_eq!(done.status.code(), Some(3));
+        assert!(done.usage.faults > 0 && done.usage.peak_kib > 0);
+    }
+
+    #[test]
+    fn a_job_over_its_limit_is_killed_with_its_children() {
+        let start = Instant::now();
+        let error =
+            sh("sleep 50 & echo $!; sleep 50").limit(1).run().expect_err("it takes too long").to_string();
+        assert!(start.elapsed() < Duration::from_secs(20));
+        assert!(error.contains("still running after 1 s"), "{error}");
+        let child =
+            error.lines().find_map(|line| line.trim_start().strip_prefix("| ")).expect("the child's id");
+        let gone = || {
+            let stat = std::fs::read_to_string(format!("/proc/{child}/stat"));
+            stat.map_or(true, |stat| stat.contains(") Z "))
+        };
+        while !gone() {
+            assert!(start.elapsed() < Duration::from_secs(20), "the child {child} is left");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    #[test]
+    fn limits_reach_the_job() {
+        let job = sh("ulimit -l; ulimit -v").memlock(Memlock::Bytes(64 << 10)).address_space(1 << 30);
+        assert_eq!(job.run_ok().expect("sh runs").text(), "64\n1048576\n");
+    }
+
+    #[test]
+    fn a_failed_command_is_an_error_with_its_output() {
+        let error = sh("echo why >&2; exit 1").run_ok().expect_err("exit code 1").to_string();
+        assert!(error.contains("exit code 1") && error.contains("| why"), "{error}");
+    }
+}

@@ -10,7 +10,7 @@ use std::io::IsTerminal;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, ExitStatus};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 pub(crate) const USAGE: &str = "run [--library FILE] [--quiet] [--] COMMAND [ARGS]   run COMMAND on the heap";
 
@@ -115,16 +115,19 @@ fn forward_signals(pid: u32) -> Result<()> {
 fn watch(child: &mut Child, library: &Path, report: &mut Report) -> Result<(ExitStatus, bool)> {
     let maps = format!("/proc/{}/maps", child.id());
     let library = library.to_string_lossy();
-    let mut mapped = false;
-    let mut nap = Duration::from_micros(50);
+    let start = Instant::now();
+    let (mut mapped, mut swept) = (false, start);
     loop {
         mapped = mapped || std::fs::read_to_string(&maps).is_ok_and(|maps| maps.contains(&*library));
         if let Some(status) = child.try_wait()? {
             return Ok((status, mapped));
         }
-        report.sweep(child.id());
-        std::thread::sleep(nap);
-        nap = (nap * 2).min(Duration::from_millis(50));
+        if swept.elapsed() > Duration::from_millis(100) {
+            report.sweep(child.id());
+            swept = Instant::now();
+        }
+        // A command of a millisecond is seen as well as a server, which costs twenty looks a second.
+        std::thread::sleep((start.elapsed() / 20).min(Duration::from_millis(50)));
     }
 }
 

@@ -83,9 +83,12 @@ impl Report {
                     others.trim_start_matches(" and")
                 );
             }
-            (None, false) => {
-                eprintln!("stratalloc: NOT in effect: {name} did not load {library}: {}", why_not(program))
-            }
+            (None, false) => match why_not(program) {
+                Some(why) => eprintln!("stratalloc: NOT in effect: {name} did not load {library}: {why}"),
+                None => {
+                    eprintln!("stratalloc: {name} ended too soon to tell whether {library} was in effect")
+                }
+            },
         }
         match stats {
             Some(stats) => summary(&stats).iter().for_each(|line| eprintln!("stratalloc: {line}")),
@@ -180,19 +183,20 @@ fn size(bytes: u64) -> String {
     }
 }
 
-/// The likeliest reason why the loader did not preload the library into `program`.
-fn why_not(program: &OsStr) -> &'static str {
-    let Some(path) = find(program) else { return "it could not be found" };
-    let Ok(file) = fs::read(&path) else { return "its file cannot be read" };
+/// Why the loader cannot preload a library into `program`; `None` if it can.
+fn why_not(program: &OsStr) -> Option<&'static str> {
+    let Some(path) = find(program) else { return Some("it could not be found") };
+    let Ok(file) = fs::read(&path) else { return Some("its file cannot be read") };
     if fs::metadata(&path).is_ok_and(|meta| meta.mode() & 0o6000 != 0) || has_capabilities(&path) {
-        return "it is set-user-ID, set-group-ID or has file capabilities, so the loader ignores LD_PRELOAD";
+        return Some(
+            "it is set-user-ID, set-group-ID or has file capabilities, so the loader ignores LD_PRELOAD",
+        );
     }
     match dynamically_linked(&file) {
-        Some(false) => "it is statically linked",
-        Some(true) => {
-            "it ended too soon, or its loader refused the library (another architecture or C library)"
-        }
-        None => "it is no ELF file of this architecture",
+        Some(true) => None,
+        Some(false) => Some("it is statically linked"),
+        None if file.starts_with(b"#!") => None,
+        None => Some("it is no program of this architecture"),
     }
 }
 
@@ -252,8 +256,9 @@ mod tests {
 
     #[test]
     fn says_why_a_program_loads_no_library() {
-        assert_eq!(why_not(OsStr::new("/nonexistent/program")), "its file cannot be read");
-        assert_eq!(why_not(OsStr::new("no-such-program-anywhere")), "it could not be found");
-        assert!(why_not(OsStr::new("/bin/sh")).starts_with("it ended too soon"));
+        assert_eq!(why_not(OsStr::new("/nonexistent/program")), Some("its file cannot be read"));
+        assert_eq!(why_not(OsStr::new("no-such-program-anywhere")), Some("it could not be found"));
+        assert_eq!(why_not(OsStr::new("/etc/passwd")), Some("it is no program of this architecture"));
+        assert_eq!(why_not(OsStr::new("sh")), None);
     }
 }
