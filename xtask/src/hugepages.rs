@@ -1,14 +1,18 @@
 //! The kernel's pool of 2 MiB pages, changed for a test and put back afterwards.
 
 use anyhow::{Context, Result, bail};
-use std::fs;
+use std::fs::{self, File};
+use std::os::fd::AsRawFd;
 
+/// Held while the pool is changed, so that two test runs on one machine take turns.
+const LOCK: &str = "/tmp/stratalloc-test-pool.lock";
 const POOL: &str = "/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages";
 
 /// A size of the pool that lasts until this is dropped; then the size before it comes back.
 #[derive(Debug)]
 pub(crate) struct Pool {
     before: u64,
+    _lock: File,
 }
 
 impl Pool {
@@ -17,8 +21,14 @@ impl Pool {
     /// # Errors
     /// When the kernel has no such pool, or does not give that many pages.
     pub(crate) fn set(pages: u64) -> Result<Self> {
+        let lock =
+            File::create(LOCK).with_context(|| format!("cannot write {LOCK}: run the tests as root"))?;
+        // SAFETY: the descriptor is open; the lock goes with it when the guard is dropped.
+        if unsafe { libc::flock(lock.as_raw_fd(), libc::LOCK_EX) } != 0 {
+            return Err(std::io::Error::last_os_error().into());
+        }
         let before = read().context("the kernel has no pool of 2 MiB pages (CONFIG_HUGETLBFS)")?;
-        let pool = Self { before };
+        let pool = Self { before, _lock: lock };
         if before == pages {
             return Ok(pool);
         }
