@@ -133,7 +133,7 @@ pub(crate) fn once(program: &Program, heap: &Heap, input: &Path, tools: &Tools) 
 }
 
 /// Fails with the first line that differs.
-fn compare(expected: &str, got: &str) -> Result<()> {
+pub(crate) fn compare(expected: &str, got: &str) -> Result<()> {
     if expected == got {
         return Ok(());
     }

@@ -55,6 +55,25 @@ pub(crate) struct Usage {
     pub(crate) peak_kib: u64,
     /// Minor page faults of all processes.
     pub(crate) faults: u64,
+    /// From the start to the end.
+    pub(crate) wall: Duration,
+    /// Processor time in programs.
+    pub(crate) user: Duration,
+    /// Processor time in the kernel.
+    pub(crate) system: Duration,
+}
+
+impl Usage {
+    /// Of two jobs one after the other.
+    pub(crate) fn and(self, next: Self) -> Self {
+        Self {
+            peak_kib: self.peak_kib.max(next.peak_kib),
+            faults: self.faults + next.faults,
+            wall: self.wall + next.wall,
+            user: self.user + next.user,
+            system: self.system + next.system,
+        }
+    }
 }
 
 /// A job that runs in the background; dropping it kills its process group.
@@ -64,6 +83,7 @@ pub(crate) struct Running {
     name: String,
     stdout: File,
     stderr: File,
+    started: Instant,
     reaped: Option<(ExitStatus, Usage)>,
 }
 
@@ -235,8 +255,9 @@ impl Job {
         unsafe {
             command.pre_exec(move || prepare_child(memlock, address_space));
         }
+        let started = Instant::now();
         let child = command.spawn().with_context(|| format!("cannot start `{name}`"))?;
-        Ok(Running { pid: child.id() as i32, name, stdout, stderr, reaped: None })
+        Ok(Running { pid: child.id() as i32, name, stdout, stderr, started, reaped: None })
     }
 }
 
@@ -338,7 +359,13 @@ impl Running {
             (libc::wait4(self.pid, &mut status, libc::WNOHANG, &mut usage), usage)
         };
         if reaped == self.pid {
-            let usage = Usage { peak_kib: usage.ru_maxrss as u64, faults: usage.ru_minflt as u64 };
+            let usage = Usage {
+                peak_kib: usage.ru_maxrss as u64,
+                faults: usage.ru_minflt as u64,
+                wall: self.started.elapsed(),
+                user: duration(usage.ru_utime),
+                system: duration(usage.ru_stime),
+            };
             self.reaped = Some((ExitStatus::from_raw(status), usage));
         }
     }
@@ -392,6 +419,10 @@ pub(crate) fn describe(status: ExitStatus) -> String {
         (None, Some(signal)) => format!("signal {signal}"),
         (None, None) => "an unknown status".into(),
     }
+}
+
+fn duration(time: libc::timeval) -> Duration {
+    Duration::new(time.tv_sec as u64, time.tv_usec as u32 * 1_000)
 }
 
 fn read_all(file: &mut File) -> Result<Vec<u8>> {

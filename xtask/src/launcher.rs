@@ -4,6 +4,7 @@ use crate::exec::{Finished, Job, Usage};
 use crate::workspace;
 use anyhow::{Context, Result};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// A folder for the compiled programs, and the launcher in it.
 #[derive(Debug)]
@@ -61,6 +62,12 @@ fn read_usage(file: &Path) -> Result<Usage> {
     let text = std::fs::read_to_string(file)?;
     std::fs::remove_file(file)?;
     let mut numbers = text.split_whitespace().map(str::parse);
-    let mut next = || numbers.next().context("a figure is missing");
-    Ok(Usage { peak_kib: next()??, faults: next()?? })
+    let mut next = || -> Result<u64> { Ok(numbers.next().context("a figure is missing")??) };
+    Ok(Usage {
+        peak_kib: next()?,
+        faults: next()?,
+        wall: Duration::from_micros(next()?),
+        user: Duration::from_micros(next()?),
+        system: Duration::from_micros(next()?),
+    })
 }

@@ -6,6 +6,7 @@
 mod abi_symbols;
 mod bad_input;
 mod battery;
+mod bench;
 mod build_preload;
 mod cargo_checks;
 mod check_abi;
@@ -43,6 +44,7 @@ const COMMANDS: &[Command] = &[
     Command { name: "test", usage: test::USAGE, run: test::run },
     Command { name: "build-preload", usage: build_preload::USAGE, run: build_preload::run },
     Command { name: "check-abi", usage: check_abi::USAGE, run: check_abi::run },
+    Command { name: "bench", usage: bench::USAGE, run: bench::run },
 ];
 
 fn main() -> ExitCode {

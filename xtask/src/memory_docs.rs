@@ -62,7 +62,7 @@ fn median(usages: &[Usage]) -> Usage {
         figures.sort_unstable();
         figures[figures.len() / 2]
     };
-    Usage { peak_kib: middle(|usage| usage.peak_kib), faults: middle(|usage| usage.faults) }
+    Usage { peak_kib: middle(|usage| usage.peak_kib), faults: middle(|usage| usage.faults), ..usages[0] }
 }
 
 fn page(rows: &str) -> String {

@@ -58,6 +58,11 @@ pub(crate) enum Heap {
     System,
     /// That of the C library, also where the program brings an allocator of its own.
     SystemForced,
+    /// That of another library.
+    Peer {
+        /// The library to preload.
+        library: PathBuf,
+    },
     /// Ours.
     Ours {
         /// The library to preload.
@@ -76,6 +81,7 @@ impl Heap {
             Self::System => job,
             // First in the search order, the C library's own functions win over those of another allocator.
             Self::SystemForced => job.env("LD_PRELOAD", "libc.so.6"),
+            Self::Peer { library } => job.env("LD_PRELOAD", library),
             Self::Ours { library, mode, via } => {
                 let job = job.env("STRATALLOC_CONF", mode.conf);
                 let job = match mode.memlock {

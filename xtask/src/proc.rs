@@ -4,6 +4,7 @@ use crate::exec::Usage;
 use anyhow::{Context, Result};
 use std::fs;
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 /// A figure of `/proc/PID/status` in KiB, for example `VmHWM`.
 ///
@@ -20,16 +21,28 @@ pub(crate) fn kib_of(status: &str, name: &str) -> Option<u64> {
     rest.split_whitespace().next()?.parse().ok()
 }
 
-/// Peak resident set and minor faults of a running process.
+/// What a running process has taken since `started`.
 ///
 /// # Errors
 /// When the process is gone.
-pub(crate) fn usage(pid: i32) -> Result<Usage> {
+pub(crate) fn usage(pid: i32, started: Instant) -> Result<Usage> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat"))?;
-    // The second field is the name in brackets, which may hold spaces; minor faults are the tenth.
+    // The second field is the name in brackets, which may hold spaces; the rest start with the third.
     let behind_name = stat.rsplit_once(')').context("no name in /proc/PID/stat")?.1;
-    let faults = behind_name.split_whitespace().nth(7).context("no faults in /proc/PID/stat")?.parse()?;
-    Ok(Usage { peak_kib: status_kib(pid, "VmHWM")?, faults })
+    let fields: Vec<&str> = behind_name.split_whitespace().collect();
+    let field = |number: usize| -> Result<u64> {
+        Ok(fields.get(number - 3).context("/proc/PID/stat is short")?.parse()?)
+    };
+    // SAFETY: sysconf only returns a number.
+    let ticks = unsafe { libc::sysconf(libc::_SC_CLK_TCK) } as u64;
+    let time = |number| Ok::<_, anyhow::Error>(Duration::from_millis(field(number)? * 1_000 / ticks));
+    Ok(Usage {
+        peak_kib: status_kib(pid, "VmHWM")?,
+        faults: field(10)?,
+        wall: started.elapsed(),
+        user: time(14)?,
+        system: time(15)?,
+    })
 }
 
 /// Whether a process has a file mapped.

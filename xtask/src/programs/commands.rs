@@ -1,7 +1,7 @@
 //! Programs that run to their end: shell, version control, interpreters, compilers, an embedded database.
 
 use super::trial::{Outcome, Trial, script};
-use crate::exec::Job;
+use crate::exec::{Job, Usage};
 use anyhow::Result;
 use std::fmt::Write;
 use std::path::Path;
@@ -88,10 +88,12 @@ pub(crate) fn git(trial: &Trial) -> Result<Outcome> {
     let log = trial.run(git(&repository).args(["log", "-p", "--stat", "-M", "main"]))?;
     Job::new("cp").arg("-a").arg(&repository).arg(trial.scratch).run_ok()?;
     let copy = trial.scratch.join("repo.git");
-    trial.run(git(&copy).args(["-c", "pack.threads=2", "repack", "-a", "-d", "-f", "--quiet"]))?;
+    let repack =
+        trial.run(git(&copy).args(["-c", "pack.threads=2", "repack", "-a", "-d", "-f", "--quiet"]))?;
     let fsck = trial.run(git(&copy).args(["fsck", "--full", "--no-progress"]))?;
     let objects = trial.run(git(&copy).args(["rev-list", "--objects", "main"]))?;
-    Ok(Outcome { content: log.text() + &fsck.text() + &objects.text(), usage: log.usage })
+    let usage = [repack.usage, fsck.usage, objects.usage].into_iter().fold(log.usage, Usage::and);
+    Ok(Outcome { content: log.text() + &fsck.text() + &objects.text(), usage })
 }
 
 /// Without the user's and the machine's configuration.

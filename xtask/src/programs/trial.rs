@@ -33,6 +33,7 @@ pub(crate) struct Trial<'a> {
 /// A server that runs on the heap of a trial.
 pub(crate) struct Server {
     job: Running,
+    ready: Instant,
     /// The id of the server's own process.
     pub(crate) pid: i32,
 }
@@ -78,18 +79,18 @@ impl Trial<'_> {
         }
         let text = std::fs::read_to_string(pid_file).context("the server wrote no process id")?;
         let pid = text.trim().parse()?;
-        if let Heap::Ours { library, .. } = self.heap {
+        if let Heap::Ours { library, .. } | Heap::Peer { library } = self.heap {
             ensure!(proc::maps(pid, library)?, "/proc/{pid}/maps does not show {}", library.display());
             let lsof = Job::new("lsof").args(["-n", "-p", &pid.to_string()]).run()?.text();
             ensure!(lsof.contains(&*library.to_string_lossy()), "lsof does not show {}", library.display());
         }
-        Ok(Server { job, pid })
+        Ok(Server { job, ready: Instant::now(), pid })
     }
 
     /// Takes the figures of a server, checks that its memory is of the kind asked for, has `stop` end it, and
     /// requires exit code 0.
     pub(crate) fn stop(&self, server: Server, stop: Job) -> Result<Usage> {
-        let usage = proc::usage(server.pid)?;
+        let usage = proc::usage(server.pid, server.ready)?;
         if let Heap::Ours { mode, .. } = self.heap {
             battery::check_memory(mode, |name| proc::status_kib(server.pid, name).unwrap_or(0))?;
         }
