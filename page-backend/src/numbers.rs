@@ -22,7 +22,8 @@ pub(crate) fn read_into<'a>(path: &CStr, buffer: &'a mut [u8]) -> Option<&'a [u8
     buffer.get(..len.ok()?)
 }
 
-fn parse(bytes: &[u8]) -> Option<u64> {
+/// The number that `bytes` begin with.
+pub(crate) fn parse(bytes: &[u8]) -> Option<u64> {
     let digits = bytes.iter().take_while(|byte| byte.is_ascii_digit()).count();
     if digits == 0 {
         return None;

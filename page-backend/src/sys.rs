@@ -16,7 +16,10 @@ pub use memory::{
     Advice, MapFlags, madvise, mlock, mlock_on_fault, mmap, mmap_anonymous, mremap, mremap_in_place,
     mremap_to, munlock, munmap,
 };
-pub use process::{Limit, getpid, getrlimit, gettid, has_cap_ipc_lock, page_size, sched_yield};
+pub use process::{
+    Limit, getpid, getrlimit, gettid, has_cap_ipc_lock, membarrier_register_rseq, membarrier_rseq, page_size,
+    possible_cpus, sched_yield,
+};
 pub use time::{clock_monotonic, clock_monotonic_coarse, futex_wait, futex_wake, nanosleep};
 
 /// An error number of the kernel, for example 12 for `ENOMEM`.

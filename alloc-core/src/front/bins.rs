@@ -23,6 +23,7 @@ struct Fence([Slot; 2]);
 // SAFETY: never written.
 unsafe impl Sync for Fence {}
 static FENCE: Fence = Fence([null_mut(), FULL]);
+static TAKEN: Fence = Fence([null_mut(), FULL]);
 
 /// The cursors of one front end, indexed by class.
 ///
@@ -142,6 +143,11 @@ pub(crate) unsafe fn fence(array: NonNull<Slot>, room: usize) -> *mut Slot {
         array.add(room - 1).write(FULL);
     }
     array
+}
+
+/// The cursor of a bin that the slow path of some thread has open: it misses, and differs from [`no_slots`].
+pub(crate) const fn taken() -> *mut Slot {
+    (&raw const TAKEN.0).cast_mut().cast()
 }
 
 /// The cursor of a bin without slots.

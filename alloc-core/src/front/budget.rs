@@ -3,8 +3,8 @@
 //! Threads claim shares as their bins grow. When nothing is unclaimed, a thread that still grows takes a part of another's
 //! share; that one gives objects back by itself at its next slow path.
 
+use super::cache::Cache;
 use super::registry;
-use super::thread_cache::ThreadCache;
 use core::sync::atomic::{AtomicIsize, AtomicUsize, Ordering};
 
 /// Budget by default, as gperftools has it.
@@ -13,8 +13,8 @@ pub(crate) const DEFAULT: usize = 32 << 20;
 const STEP: usize = 64 << 10;
 /// The most that one thread may claim.
 const MAX_SHARE: usize = 4 << 20;
-/// What stealing leaves to its victim.
-const MIN_SHARE: usize = 16 << 10;
+/// What every thread may hold without a share, so that the last of ten thousand threads has a cache too.
+const FLOOR: usize = 16 << 10;
 
 static TOTAL: AtomicUsize = AtomicUsize::new(DEFAULT);
 static UNCLAIMED: AtomicIsize = AtomicIsize::new(DEFAULT as isize);
@@ -32,18 +32,23 @@ pub(crate) fn total_and_claimed() -> (usize, usize) {
     (total, (total as isize - UNCLAIMED.load(Ordering::Relaxed)).max(0) as usize)
 }
 
+/// Bytes that the slots of a cache may hold.
+pub(super) fn allowed(cache: &Cache) -> usize {
+    cache.share().max(FLOOR)
+}
+
 /// Whether `cache` may hold `more` bytes; claims or takes what it needs for that.
-pub(super) fn afford(cache: &ThreadCache, more: usize) -> bool {
+pub(super) fn afford(cache: &Cache, more: usize) -> bool {
     let needed = cache.capacity() + more;
-    let share = cache.share();
-    if needed <= share {
+    if needed <= allowed(cache) {
         return true;
     }
+    let share = cache.share();
     if needed > MAX_SHARE {
         return false;
     }
     let step = (needed - share).next_multiple_of(STEP).min(MAX_SHARE - share);
-    let got = if claim(step) { step } else { registry::steal(cache, needed - share, MIN_SHARE) };
+    let got = if claim(step) { step } else { registry::steal(cache, needed - share) };
     cache.limit.fetch_add(got, Ordering::Relaxed);
     cache.share() >= needed
 }
@@ -57,10 +62,10 @@ fn claim(bytes: usize) -> bool {
 }
 
 /// Takes up to `want` bytes of a victim's share.
-pub(super) fn take_from(victim: &ThreadCache, want: usize, leave: usize) -> usize {
+pub(super) fn take_from(victim: &Cache, want: usize) -> usize {
     let mut share = victim.share();
     loop {
-        let got = share.saturating_sub(leave).min(want);
+        let got = share.min(want);
         if got == 0 {
             return 0;
         }
@@ -72,14 +77,14 @@ pub(super) fn take_from(victim: &ThreadCache, want: usize, leave: usize) -> usiz
 }
 
 /// Gives back the part of the share that the bins no longer need.
-pub(super) fn return_surplus(cache: &ThreadCache) {
+pub(super) fn return_surplus(cache: &Cache) {
     let surplus = cache.share().saturating_sub(cache.capacity()) / STEP * STEP;
-    let got = take_from(cache, surplus, 0);
+    let got = take_from(cache, surplus);
     UNCLAIMED.fetch_add(got as isize, Ordering::Relaxed);
 }
 
 /// Gives the whole share back.
-pub(super) fn return_all(cache: &ThreadCache) {
+pub(super) fn return_all(cache: &Cache) {
     let share = cache.limit.swap(0, Ordering::Relaxed);
     UNCLAIMED.fetch_add(share as isize, Ordering::Relaxed);
 }

@@ -1,12 +1,20 @@
-//! The front end: each thread's cache of free objects, and the slow paths behind it.
+//! The front end: caches of free objects for each thread or each CPU, and the slow paths behind them.
 //!
 //! Layer rule: above the engine, below `global`, which joins it to the process-wide heap. What `malloc` and `free` do most of
-//! the time is [`bins`]; `thread_cache` fills and empties the bins. A per-CPU front end would stand beside `thread_cache`.
+//! the time is [`bins`]; [`cache`] fills and empties them, for `thread_cache` and `per_cpu` alike. One of these two is in use.
 
 pub(crate) mod bins;
 pub(crate) mod budget;
+mod cache;
 pub(crate) mod metadata;
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+pub(crate) mod per_cpu;
+#[cfg(not(all(target_arch = "x86_64", not(miri))))]
+#[path = "no_per_cpu.rs"]
+pub(crate) mod per_cpu;
 pub(crate) mod registry;
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+mod rseq;
 mod slots;
 pub(crate) mod thread_cache;
 
@@ -47,7 +55,8 @@ pub(crate) fn enter() -> Option<Inside> {
         return Some(Inside { cache: None, slot_after: slot });
     }
     let cache = if slot == sentinel_empty() {
-        if DIRECT.load(Ordering::Relaxed) {
+        // With caches per CPU, or none, the thread is met once and goes on without one of its own.
+        if DIRECT.load(Ordering::Relaxed) || per_cpu::area() != 0 {
             return Some(Inside { cache: None, slot_after: sentinel_direct() });
         }
         registry::join()
@@ -119,6 +128,7 @@ impl Drop for Inside {
 pub(crate) fn alloc_class<B: PageBackend>(engine: &Engine<B>, class: u8) -> *mut u8 {
     let Some(mut inside) = enter() else { return alloc_nested(engine, CLASSES.size_of(class), 1) };
     let object = match inside.cache() {
+        _ if per_cpu::area() != 0 => per_cpu::refill(engine, class as usize),
         Some(cache) => cache.refill(engine, class as usize),
         None => {
             let mut object = core::ptr::null_mut();
@@ -166,6 +176,8 @@ pub(crate) unsafe fn free_class<B: PageBackend>(engine: &Engine<B>, class: u8, o
         return;
     };
     match inside.cache() {
+        // SAFETY: handed on to the caller.
+        _ if per_cpu::area() != 0 => unsafe { per_cpu::overflow(engine, class as usize, object) },
         Some(cache) => cache.overflow(engine, class as usize, object),
         // SAFETY: handed on to the caller.
         None => unsafe { engine.put(class, &object, 1, false) },
@@ -232,6 +244,7 @@ pub(crate) fn in_metadata_work() -> bool {
 
 /// Locks the front end for a fork, in the order of ranks; the engine's locks come between.
 pub(crate) fn lock_pools_for_fork() {
+    per_cpu::lock_for_fork();
     slots::lock_for_fork();
     metadata::lock_for_fork();
 }
@@ -243,5 +256,6 @@ pub(crate) unsafe fn unlock_pools_after_fork() {
     unsafe {
         metadata::unlock_after_fork();
         slots::unlock_after_fork();
+        per_cpu::unlock_after_fork();
     }
 }

@@ -5,6 +5,7 @@
 //! epochs themselves allocate comes from the metadata arena; without memory for it a walk takes the lock instead, and a leaving
 //! cache is reused at once only after that.
 
+use super::cache::Cache;
 use super::thread_cache::ThreadCache;
 use super::{budget, metadata};
 use crate::arena::Pool;
@@ -161,8 +162,8 @@ fn walk_protected(mut visit: impl FnMut(&ThreadCache)) {
     }
 }
 
-/// Takes up to `want` bytes out of other caches' shares, leaving `leave` to each.
-pub(super) fn steal(thief: &ThreadCache, want: usize, leave: usize) -> usize {
+/// Takes up to `want` bytes out of other caches' shares.
+pub(super) fn steal(thief: &Cache, want: usize) -> usize {
     let Some(mut changes) = CHANGES.try_lock() else { return 0 };
     let mut got = 0;
     for _ in 0..STEAL_VISITS {
@@ -172,8 +173,8 @@ pub(super) fn steal(thief: &ThreadCache, want: usize, leave: usize) -> usize {
         // SAFETY: the list does not change while the lock is held; `unlink` keeps `victim` in it.
         let Some(victim) = (unsafe { changes.victim.as_ref() }) else { break };
         changes.victim = victim.next.load(Ordering::Relaxed);
-        if !core::ptr::eq(victim, thief) {
-            got += budget::take_from(victim, want - got, leave);
+        if !core::ptr::eq(&victim.cache, thief) {
+            got += budget::take_from(&victim.cache, want - got);
         }
         if got >= want {
             break;

@@ -81,6 +81,7 @@ pub(super) extern "C" fn in_child() {
         leave_parents_ways();
         super::raw_fork::told();
         let Some(inside) = unlock() else { return };
+        front::per_cpu::after_fork_in_child();
         registry::keep_own_alone(inside.cache_ptr(), |cache| bury(cache));
         registry::unlock_after_fork();
         drop(inside);
@@ -102,7 +103,7 @@ unsafe fn bury(mut cache: NonNull<front::thread_cache::ThreadCache>) {
     // SAFETY: the caller's contract.
     let cache = unsafe { cache.as_mut() };
     if cache.inside.load(Ordering::Relaxed) {
-        report::lost(cache.objects());
+        report::lost(cache.cache.objects());
     } else {
         cache.flush_all(&HEAP);
     }

@@ -4,15 +4,17 @@
 //! first slow path; never inside `malloc`, where libc may hold locks of its own. Before that the heap is correct without them.
 
 use super::{HEAP, background, fork};
-use crate::front::{self, registry};
+use crate::front::{self, per_cpu};
 use core::ffi::c_void;
-use core::sync::atomic::{AtomicU8, AtomicU32, Ordering};
+use core::sync::atomic::{AtomicU8, AtomicU32, AtomicUsize, Ordering};
 
 const NONE: u8 = 0;
 const INSTALLING: u8 = 1;
 const INSTALLED: u8 = 2;
 static STATE: AtomicU8 = AtomicU8::new(NONE);
 static KEY: AtomicU32 = AtomicU32::new(0);
+/// Threads met in their first slow path.
+static MET: AtomicUsize = AtomicUsize::new(0);
 
 /// Rounds in which libc runs the destructors of thread-specific data; the cache is handed back in the last.
 const ROUNDS: usize = 4;
@@ -49,10 +51,13 @@ pub fn thread_started() {
 /// Called once a thread has its cache: arms it, and in a program without our constructor installs the hooks when the thread is
 /// the second. The calling thread is outside the slow path, so libc may allocate here.
 pub(super) fn thread_met() {
-    if STATE.load(Ordering::Acquire) == NONE && registry::count() > 1 {
+    let met = MET.fetch_add(1, Ordering::Relaxed) + 1;
+    if STATE.load(Ordering::Acquire) == NONE && met > 1 {
         install();
     }
-    arm(1);
+    if per_cpu::area() == 0 {
+        arm(1);
+    }
 }
 
 fn arm(round: usize) -> bool {

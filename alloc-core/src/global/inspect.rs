@@ -2,7 +2,7 @@
 
 use super::HEAP;
 use crate::arena::META;
-use crate::front::{self, budget, metadata, registry};
+use crate::front::{self, budget, metadata, per_cpu, registry};
 use crate::page_map::PAGE_MAP;
 use crate::report::{self, Fault};
 use crate::side;
@@ -45,11 +45,16 @@ pub fn snapshot(out: &mut Snapshot) {
     let (mut count, mut capacity) = (0, 0);
     registry::walk(inside.cache(), |cache| {
         count += 1;
-        capacity += cache.capacity() as u64;
+        capacity += cache.cache.capacity() as u64;
+        for (class, cached) in cached.iter_mut().enumerate().skip(1) {
+            *cached += cache.cache.len(class) as u64;
+        }
+    });
+    for cache in per_cpu::caches() {
         for (class, cached) in cached.iter_mut().enumerate().skip(1) {
             *cached += cache.len(class) as u64;
         }
-    });
+    }
     let (budget, claimed) = budget::total_and_claimed();
     out.thread_caches.count = count;
     out.thread_caches.budget = budget as u64;

@@ -24,7 +24,7 @@ pub(crate) use realloc::realloc_sized;
 pub use release::{at_exit, trim};
 
 use crate::front::bins::{Bins, sentinel_empty};
-use crate::front::{self, Foreign};
+use crate::front::{self, Foreign, per_cpu};
 use crate::heap::{Block, Engine};
 use crate::page_map::PAGE_MAP;
 use crate::tls;
@@ -42,11 +42,40 @@ pub fn alloc_fast(size: usize) -> *mut u8 {
     if size > MAX_TINY {
         return null_mut();
     }
-    let class = CLASSES.class_of_small(size);
+    pop(CLASSES.class_of_small(size))
+}
+
+/// Whether caches are per CPU, as `percpu_cache:true` asks; per thread otherwise.
+pub fn has_per_cpu_caches() -> bool {
+    per_cpu::area() != 0
+}
+
+/// Takes an object of a class out of this CPU's or this thread's bin; null when it has none.
+#[inline(always)]
+fn pop(class: u8) -> *mut u8 {
+    let area = per_cpu::area();
     // SAFETY: the slot holds this thread's bins or a sentinel, and the table's classes are below BINS.
-    match unsafe { Bins::pop(tls::slot(), class as usize) } {
-        Some(object) => object.as_ptr(),
-        None => null_mut(),
+    unsafe {
+        if area != 0 {
+            return per_cpu::pop(area, class as usize);
+        }
+        match Bins::pop(tls::slot(), class as usize) {
+            Some(object) => object.as_ptr(),
+            None => null_mut(),
+        }
+    }
+}
+
+/// Puts an object of a class into this CPU's or this thread's bin; `false` when that cannot take it.
+///
+/// # Safety
+/// `class` is below BINS, and the object of that class; the caller gives it away unless the answer is `false`.
+#[inline(always)]
+unsafe fn push(class: usize, object: *mut u8) -> bool {
+    let area = per_cpu::area();
+    // SAFETY: the slot holds this thread's bins or a sentinel; the rest is the caller's.
+    unsafe {
+        if area != 0 { per_cpu::push(area, class, object) } else { Bins::push(tls::slot(), class, object) }
     }
 }
 
@@ -69,9 +98,9 @@ pub fn alloc_slow(size: usize) -> *mut u8 {
 
 /// An object of a class, from the thread's cache if it has one.
 fn alloc_in_class(class: u8) -> *mut u8 {
-    // SAFETY: as in `alloc_fast`.
-    if let Some(object) = unsafe { Bins::pop(tls::slot(), class as usize) } {
-        return object.as_ptr();
+    let object = pop(class);
+    if !object.is_null() {
+        return object;
     }
     start::ensure();
     if raw_fork::noticed() {
@@ -137,9 +166,9 @@ pub fn alloc_zeroed(size: usize) -> *mut u8 {
 #[inline(always)]
 pub unsafe fn free_fast(block: *mut u8) -> bool {
     let Some(class) = PAGE_MAP.class_in_reach(block.addr()) else { return false };
-    // SAFETY: the slot holds this thread's bins or a sentinel; the page map holds classes below BINS alone, and class 0, which
-    // every foreign pointer has, is a bin that always misses.
-    unsafe { Bins::push(tls::slot(), class, block) }
+    // SAFETY: the page map holds classes below BINS alone, and class 0, which every foreign pointer has, is a bin that always
+    // misses.
+    unsafe { push(class, block) }
 }
 
 /// Frees a block of any of the heap's families: small, large, private, side. Null is allowed.
@@ -195,8 +224,8 @@ pub unsafe fn free_sized_fast(block: *mut u8, size: usize) -> bool {
         return false;
     }
     let class = CLASSES.class_of_small(size);
-    // SAFETY: as in `free_fast`.
-    unsafe { Bins::push(tls::slot(), class as usize, block) }
+    // SAFETY: the table's classes are below BINS; the caller vouches for the size.
+    unsafe { push(class as usize, block) }
 }
 
 /// Frees a block whose size the caller vouches for.

@@ -4,7 +4,7 @@
 //! makes no calls gives nothing back by itself; the helper thread (`background_thread`) is for that.
 
 use super::HEAP;
-use crate::front;
+use crate::front::{self, per_cpu};
 use crate::page_heap::ReleaseMode;
 use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use page_backend::sys;
@@ -30,6 +30,7 @@ pub fn trim() -> bool {
     if let Some(cache) = inside.cache() {
         cache.flush_all(&HEAP);
     }
+    per_cpu::drain_all(&HEAP);
     HEAP.empty_transfers();
     HEAP.pages.release(usize::MAX, ReleaseMode::Everything) > 0
 }
@@ -101,6 +102,7 @@ fn sweep_some(now: u64) {
         if last == 0 {
             return;
         }
+        per_cpu::drain_an_idle_one(&HEAP);
         class = 1;
     }
     let start = sys::clock_monotonic();

@@ -101,3 +101,32 @@ fn ask_page_size(cache: &AtomicUsize) -> usize {
     cache.store(size, Ordering::Relaxed);
     size
 }
+
+/// Registers the process for [`membarrier_rseq`]; `false` where the kernel cannot (Linux 5.10).
+pub fn membarrier_register_rseq() -> bool {
+    const REGISTER_PRIVATE_EXPEDITED_RSEQ: usize = 1 << 8;
+    membarrier(REGISTER_PRIVATE_EXPEDITED_RSEQ, 0, 0)
+}
+
+/// Restarts every restartable sequence that a thread of this process is in on `cpu`; see membarrier(2).
+pub fn membarrier_rseq(cpu: usize) -> bool {
+    const PRIVATE_EXPEDITED_RSEQ: usize = 1 << 7;
+    const ON_CPU: usize = 1;
+    membarrier(PRIVATE_EXPEDITED_RSEQ, ON_CPU, cpu)
+}
+
+fn membarrier(command: usize, flags: usize, cpu: usize) -> bool {
+    // SAFETY: membarrier(2) touches no memory of the process.
+    unsafe { super::syscall(libc::SYS_membarrier as usize, [command, flags, cpu, 0, 0, 0]) }.is_ok()
+}
+
+/// One more than the highest number that a CPU of this machine may have; 0 when the kernel does not tell.
+pub fn possible_cpus() -> usize {
+    let mut buffer = [0; 64];
+    let Some(list) = crate::numbers::read_into(c"/sys/devices/system/cpu/possible", &mut buffer) else {
+        return 0;
+    };
+    // A list of ranges such as `0-3,8-11`: the last number in it is the highest.
+    let last = list.rsplit(|byte| !byte.is_ascii_digit()).find(|digits| !digits.is_empty());
+    last.and_then(crate::numbers::parse).map_or(0, |highest| highest as usize + 1)
+}

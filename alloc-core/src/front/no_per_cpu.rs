@@ -1,0 +1,41 @@
+//! Where restartable sequences are not implemented: the per-CPU front end is never in use.
+
+use super::cache::Cache;
+use crate::heap::Engine;
+use page_backend::PageBackend;
+
+pub(crate) const fn area() -> isize {
+    0
+}
+
+pub(crate) unsafe fn pop(_: isize, _: usize) -> *mut u8 {
+    core::ptr::null_mut()
+}
+
+pub(crate) unsafe fn push(_: isize, _: usize, _: *mut u8) -> bool {
+    false
+}
+
+pub(crate) fn activate() -> bool {
+    false
+}
+
+pub(crate) fn caches() -> impl Iterator<Item = &'static Cache> {
+    core::iter::empty()
+}
+
+pub(crate) fn refill<B: PageBackend>(_: &Engine<B>, _: usize) -> *mut u8 {
+    core::ptr::null_mut()
+}
+
+pub(crate) unsafe fn overflow<B: PageBackend>(_: &Engine<B>, _: usize, _: *mut u8) {}
+
+pub(crate) fn drain_all<B: PageBackend>(_: &Engine<B>) {}
+
+pub(crate) fn drain_an_idle_one<B: PageBackend>(_: &Engine<B>) {}
+
+pub(crate) fn lock_for_fork() {}
+
+pub(crate) unsafe fn unlock_after_fork() {}
+
+pub(crate) unsafe fn after_fork_in_child() {}

@@ -1,0 +1,191 @@
+//! Restartable sequences: operations on the current CPU's bins that the kernel restarts when the thread is preempted, moved to
+//! another CPU or interrupted by a signal in their middle (rseq(2), Linux 4.18).
+//!
+//! glibc registers an area for each thread (2.35 and later), and this module works on that one: registering a second would fail.
+//! Nothing of the area is written but `rseq_cs`, which the ABI leaves to the user. Each operation ends with one committing
+//! store; before it nothing that others see has changed.
+//!
+//! A table gives the bins of each CPU. It begins with two entries for the "CPUs" -2 and -1, which the area of a thread without
+//! registration names: their bins always miss, so no operation asks whether it may run.
+
+use super::bins::{Bins, Slot};
+use core::arch::asm;
+use core::sync::atomic::AtomicPtr;
+
+/// A table of bins, by CPU number from -2 on.
+pub(super) type Table = *const AtomicPtr<Bins>;
+
+/// Offset of the thread's area from the thread pointer, if libc has registered one.
+pub(super) fn area() -> Option<isize> {
+    let (offset, size): (*const isize, *const u32);
+    // SAFETY: reads two addresses that the linker resolves, to null where libc does not define them.
+    unsafe {
+        asm!(
+            ".weak __rseq_offset",
+            ".weak __rseq_size",
+            "mov {0}, qword ptr [rip + __rseq_offset@GOTPCREL]",
+            "mov {1}, qword ptr [rip + __rseq_size@GOTPCREL]",
+            out(reg) offset,
+            out(reg) size,
+            options(nostack, pure, readonly)
+        );
+    }
+    // SAFETY: libc's constants, set before the program's first instruction. A size of 0 means: not registered, as under valgrind.
+    unsafe {
+        if offset.is_null() || size.is_null() || *size == 0 || *offset == 0 { None } else { Some(*offset) }
+    }
+}
+
+/// The CPU of this moment; negative for a thread without registration.
+pub(super) fn cpu(area: isize) -> i32 {
+    let cpu: i32;
+    // SAFETY: the thread's own area, which lives as long as the thread.
+    unsafe {
+        asm!("mov {0:e}, dword ptr fs:[{1} + 4]", out(reg) cpu, in(reg) area, options(nostack, readonly, preserves_flags));
+    }
+    cpu
+}
+
+/// The head and tail that every section shares: the descriptor, the signature before the abort address, the restart.
+/// The section is from label 3 to label 4; label 2 begins anew.
+macro_rules! section {
+    ($($body:literal),+ $(,)?) => {
+        concat!(
+            "2:\n",
+            "lea {scratch}, [rip + 77f]\n",
+            "mov qword ptr fs:[{area} + 8], {scratch}\n",
+            "3:\n",
+            $($body, "\n",)+
+            "4:\n",
+            ".pushsection __rseq_cs, \"aw\"\n",
+            ".balign 32\n",
+            "77:\n",
+            ".long 0, 0\n",
+            ".quad 3b, 4b - 3b, 78f\n",
+            ".popsection\n",
+            ".pushsection .text.stratalloc_rseq_abort, \"ax\"\n",
+            // An undefined instruction that holds the signature, so that no jump can land before the abort address.
+            ".byte 0x0f, 0xb9, 0x3d\n",
+            ".long 0x53053053\n",
+            "78:\n",
+            "jmp 2b\n",
+            ".popsection\n",
+        )
+    };
+}
+
+/// Takes an object out of a bin of the current CPU; null when it misses.
+///
+/// # Safety
+/// `table` is as the module's page says, with an entry for every CPU; `class` is below the number of bins.
+#[inline(always)]
+pub(super) unsafe fn pop(area: isize, table: Table, class: usize) -> *mut u8 {
+    let object: *mut u8;
+    // SAFETY: a restartable sequence on this CPU's bins: a cursor points to a slot or to the lower guard, which is null.
+    unsafe {
+        asm!(
+            section!(
+                "movsxd {scratch}, dword ptr fs:[{area} + 4]",
+                "mov {scratch}, qword ptr [{table} + {scratch}*8 + 16]",
+                "mov {cursor}, qword ptr [{scratch} + {class}*8]",
+                "mov {object}, qword ptr [{cursor}]",
+                "test {object}, {object}",
+                "jz 4f",
+                "sub {cursor}, 8",
+                "mov qword ptr [{scratch} + {class}*8], {cursor}",
+            ),
+            area = in(reg) area,
+            table = in(reg) table,
+            class = in(reg) class,
+            scratch = out(reg) _,
+            cursor = out(reg) _,
+            object = out(reg) object,
+            options(nostack)
+        );
+    }
+    object
+}
+
+/// Puts an object into a bin of the current CPU; `false` when the bin has no room, or has the object on top already.
+///
+/// # Safety
+/// As for [`pop`].
+#[inline(always)]
+pub(super) unsafe fn push(area: isize, table: Table, class: usize, object: *mut u8) -> bool {
+    let cursor: *mut Slot;
+    // SAFETY: as in `pop`; above the cursor is a slot or the upper guard. The slot above is written before the commit: until
+    // then it is nobody's.
+    unsafe {
+        asm!(
+            section!(
+                "movsxd {scratch}, dword ptr fs:[{area} + 4]",
+                "mov {scratch}, qword ptr [{table} + {scratch}*8 + 16]",
+                "mov {cursor}, qword ptr [{scratch} + {class}*8]",
+                "cmp qword ptr [{cursor}], {object}",
+                "je 79f",
+                "cmp qword ptr [{cursor} + 8], 1",
+                "je 79f",
+                "mov qword ptr [{cursor} + 8], {object}",
+                "add {cursor}, 8",
+                "mov qword ptr [{scratch} + {class}*8], {cursor}",
+            ),
+            ".pushsection .text.stratalloc_rseq_abort, \"ax\"",
+            "79:",
+            "xor {cursor:e}, {cursor:e}",
+            "jmp 4b",
+            ".popsection",
+            area = in(reg) area,
+            table = in(reg) table,
+            class = in(reg) class,
+            object = in(reg) object,
+            scratch = out(reg) _,
+            cursor = out(reg) cursor,
+            options(nostack)
+        );
+    }
+    !cursor.is_null()
+}
+
+/// Takes a bin of the current CPU out of use: puts `taken` in the place of its cursor. Gives the bins and the cursor that was
+/// there. Bins between `low` and `high` are left as they are.
+///
+/// # Safety
+/// As for [`pop`]; `taken` is a cursor that always misses.
+#[inline(never)]
+pub(super) unsafe fn take(
+    area: isize,
+    table: Table,
+    class: usize,
+    taken: *mut Slot,
+    (low, high): (*mut Bins, *mut Bins),
+) -> (*mut Bins, *mut Slot) {
+    let bins: *mut Bins;
+    let cursor: *mut Slot;
+    // SAFETY: as in `pop`.
+    unsafe {
+        asm!(
+            section!(
+                "movsxd {bins}, dword ptr fs:[{area} + 4]",
+                "mov {bins}, qword ptr [{table} + {bins}*8 + 16]",
+                "mov {cursor}, qword ptr [{bins} + {class}*8]",
+                "cmp {bins}, {low}",
+                "jb 5f",
+                "cmp {bins}, {high}",
+                "jbe 4f",
+                "5:",
+                "mov qword ptr [{bins} + {class}*8], {taken}",
+            ),
+            area = in(reg) area,
+            table = in(reg) table,
+            class = in(reg) class,
+            taken = in(reg) taken,
+            low = in(reg) low,
+            high = in(reg) high,
+            scratch = out(reg) _,
+            bins = out(reg) bins,
+            cursor = out(reg) cursor,
+            options(nostack)
+        );
+    }
+    (bins, cursor)
+}

@@ -1,0 +1,143 @@
+//! The per-CPU front end under what restarts its sequences: timer signals whose handler allocates, threads that crowd one CPU,
+//! drains of all CPUs, forks.
+#![cfg(target_arch = "x86_64")]
+
+use alloc_core::global;
+use std::ptr::null;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+static SIGNALS: AtomicU64 = AtomicU64::new(0);
+static DUPLICATES: AtomicUsize = AtomicUsize::new(0);
+
+/// Takes a block, claims it by its first word, gives it back unclaimed. A word that is claimed already belongs to somebody
+/// else: the block was given out twice.
+fn claim(owner: u64) -> *mut u8 {
+    let block = global::alloc(64);
+    assert!(!block.is_null());
+    // SAFETY: the block is live, and large and aligned enough for the word. All blocks of this class are zero in it while free.
+    let before = unsafe { &*block.cast::<AtomicU64>() }.swap(owner, Ordering::Relaxed);
+    if before != 0 {
+        DUPLICATES.fetch_add(1, Ordering::Relaxed);
+    }
+    block
+}
+
+fn give_back(block: *mut u8, owner: u64) {
+    // SAFETY: the block is live and this caller's.
+    unsafe {
+        if (*block.cast::<AtomicU64>()).swap(0, Ordering::Relaxed) != owner {
+            DUPLICATES.fetch_add(1, Ordering::Relaxed);
+        }
+        global::free(block);
+    }
+}
+
+extern "C" fn on_signal(_: i32) {
+    SIGNALS.fetch_add(1, Ordering::Relaxed);
+    let block = claim(u64::MAX);
+    give_back(block, u64::MAX);
+}
+
+fn on_one_cpu() {
+    // SAFETY: the set is initialised before it is used.
+    unsafe {
+        let mut set: libc::cpu_set_t = std::mem::zeroed();
+        libc::CPU_SET(0, &mut set);
+        // Where CPU 0 is not ours the threads stay where they are, which is harder on nobody.
+        libc::sched_setaffinity(0, size_of_val(&set), &set);
+    }
+}
+
+fn work(owner: u64, stop: &AtomicBool) {
+    let mut held = Vec::with_capacity(256);
+    let mut step = owner;
+    while !stop.load(Ordering::Relaxed) {
+        step = step.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        if held.len() < 100 || (step >> 40) & 1 == 0 && held.len() < 200 {
+            held.push(claim(owner));
+        } else {
+            give_back(held.swap_remove((step >> 33) as usize % held.len()), owner);
+        }
+    }
+    for block in held {
+        give_back(block, owner);
+    }
+}
+
+#[test]
+fn no_block_is_given_out_twice_whatever_restarts_the_sequences() {
+    let settings = c"STRATALLOC_CONF=percpu_cache:1";
+    // SAFETY: a vector of C strings that ends with null.
+    unsafe { global::start::with_environment([settings.as_ptr(), null()].as_ptr()) };
+    global::hooks::install();
+    if !global::has_per_cpu_caches() {
+        println!(
+            "libc or the kernel has no rseq registration here: the per-thread caches serve instead, and must"
+        );
+    }
+    // SAFETY: the handler makes calls that the heap allows in a handler.
+    unsafe {
+        let mut action: libc::sigaction = std::mem::zeroed();
+        action.sa_sigaction = on_signal as *const () as usize;
+        action.sa_flags = libc::SA_RESTART;
+        libc::sigaction(libc::SIGALRM, &action, std::ptr::null_mut());
+        let period = libc::timeval { tv_sec: 0, tv_usec: 200 };
+        let timer = libc::itimerval { it_interval: period, it_value: period };
+        if global::has_per_cpu_caches() {
+            libc::setitimer(libc::ITIMER_REAL, &timer, std::ptr::null_mut());
+        }
+    }
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for owner in 1..=8 {
+            let stop = &stop;
+            scope.spawn(move || {
+                if owner <= 5 {
+                    on_one_cpu();
+                }
+                work(owner, stop);
+            });
+        }
+        let until = Instant::now() + Duration::from_secs(4);
+        let mut forks = 0;
+        while Instant::now() < until {
+            global::trim();
+            if forks < 30 {
+                forks += 1;
+                // SAFETY: the child calls the heap and `_exit` alone.
+                unsafe {
+                    let pid = libc::fork();
+                    if pid == 0 {
+                        libc::alarm(20);
+                        let blocks: Vec<_> = (0..300).map(|_| global::alloc(64)).collect();
+                        let sound = blocks.iter().all(|block| !block.is_null());
+                        for block in blocks {
+                            global::free(block);
+                        }
+                        libc::_exit(i32::from(!(sound && global::check().is_ok())));
+                    }
+                    let mut status = 0;
+                    while libc::waitpid(pid, &mut status, 0) == -1 {}
+                    assert_eq!(status, 0, "the child of a fork");
+                }
+            }
+        }
+        stop.store(true, Ordering::Relaxed);
+    });
+    // SAFETY: a timer of zero stops it.
+    unsafe { libc::setitimer(libc::ITIMER_REAL, &std::mem::zeroed(), std::ptr::null_mut()) };
+    assert_eq!(DUPLICATES.load(Ordering::Relaxed), 0);
+    if global::has_per_cpu_caches() {
+        assert!(SIGNALS.load(Ordering::Relaxed) > 1000, "the timer interrupted too seldom");
+    }
+    assert_eq!(global::check(), Ok(()));
+    let mut snapshot = alloc_core::snapshot::Snapshot::EMPTY;
+    global::snapshot(&mut snapshot);
+    assert_eq!(snapshot.balance(), Ok(()));
+    assert_eq!(
+        snapshot.errors.double_frees + snapshot.errors.invalid_frees + snapshot.errors.foreign_frees,
+        0
+    );
+    assert_eq!(snapshot.classes().map(|(_, class)| class.live).filter(|&live| live > 1 << 40).count(), 0);
+}
