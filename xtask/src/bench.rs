@@ -3,6 +3,7 @@
 //! A bench is a module here with `run` and a line in [`KINDS`]. It hands its cases to [`rounds::alternate`] and draws
 //! what it has from the [`results::Results`].
 
+mod micro;
 mod peers;
 mod plot;
 mod results;
@@ -31,7 +32,7 @@ pub(crate) const USAGE: &str =
 #[derive(Parser, Debug)]
 #[command(name = "cargo xtask bench", no_binary_name = true)]
 struct Options {
-    /// suite: real programs
+    /// suite: real programs; micro: small loads
     #[arg(value_name = "KIND", required = true)]
     kinds: Vec<String>,
     /// Rounds; each bench has its own default
@@ -60,7 +61,7 @@ struct Options {
 /// A bench: its name, and what measures it.
 type Kind = (&'static str, fn(&Bench, &mut Results) -> Result<()>);
 
-const KINDS: &[Kind] = &[("suite", suite::run)];
+const KINDS: &[Kind] = &[("suite", suite::run), ("micro", micro::run)];
 
 /// What all benches share.
 pub(crate) struct Bench {

@@ -35,6 +35,26 @@ pub(crate) fn ratios(results: &Results, cases: &[&str], figure: &str, base: &str
     text
 }
 
+/// The first allocator's figure in parts of the least other one's, the worst first, with that one's name.
+pub(crate) fn against_best(results: &Results, cases: &[&str], figure: &str) -> String {
+    let allocators = results.allocators();
+    let Some((first, others)) = allocators.split_first() else { return String::new() };
+    let mut rows: Vec<(f64, String)> = Vec::new();
+    for case in cases {
+        let median = |name: &str| results.spread(case, name, figure).map(|spread| spread.median);
+        let best =
+            others.iter().filter_map(|name| Some((median(name)?, *name))).min_by(|a, b| a.0.total_cmp(&b.0));
+        if let (Some(own), Some((_, best))) = (median(first), best)
+            && let Some(ratio) = results.ratio(case, first, best, figure)
+        {
+            rows.push((ratio.median, format!("| {case} | {} | {} | {best} |\n", ranged(&ratio), short(own))));
+        }
+    }
+    rows.sort_by(|a, b| b.0.total_cmp(&a.0));
+    let rows: String = rows.into_iter().map(|row| row.1).collect();
+    format!("| | ratio | {first} | best other |\n|---|---|---|---|\n{rows}")
+}
+
 /// Writes a row of figures and their words; cells without a figure say `failed`, and the least figure is bold.
 fn write_row(text: &mut String, name: &str, cells: impl Iterator<Item = Option<(f64, String)>>) {
     let cells: Vec<_> = cells.collect();
