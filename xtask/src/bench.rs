@@ -4,6 +4,7 @@
 //! what it has from the [`results::Results`].
 
 mod micro;
+mod mysql;
 mod peers;
 mod plot;
 mod results;
@@ -32,7 +33,7 @@ pub(crate) const USAGE: &str =
 #[derive(Parser, Debug)]
 #[command(name = "cargo xtask bench", no_binary_name = true)]
 struct Options {
-    /// suite: real programs; micro: small loads
+    /// suite: real programs; micro: small loads; mysql: field reports about a database server
     #[arg(value_name = "KIND", required = true)]
     kinds: Vec<String>,
     /// Rounds; each bench has its own default
@@ -56,12 +57,14 @@ struct Options {
     /// Measure this library instead of building libstratalloc.so
     #[arg(long, value_name = "FILE")]
     library: Option<PathBuf>,
+    #[command(flatten)]
+    mysql: mysql::Extent,
 }
 
 /// A bench: its name, and what measures it.
 type Kind = (&'static str, fn(&Bench, &mut Results) -> Result<()>);
 
-const KINDS: &[Kind] = &[("suite", suite::run), ("micro", micro::run)];
+const KINDS: &[Kind] = &[("suite", suite::run), ("micro", micro::run), ("mysql", mysql::run)];
 
 /// What all benches share.
 pub(crate) struct Bench {

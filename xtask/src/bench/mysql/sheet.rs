@@ -1,0 +1,30 @@
+//! Markdown: all figures of one case, a row for each figure and a column for each allocator.
+
+use crate::bench::results::{Results, Spread};
+use crate::bench::table::short;
+
+/// A figure of a case: its name, its words, and what it is multiplied by for the table.
+pub(super) type Row = (&'static str, &'static str, f64);
+
+/// The medians of a case, with the extremes of the rounds; nothing when the case was not run.
+pub(super) fn of(results: &Results, case: &str, rows: &[Row]) -> String {
+    if !results.cases().contains(&case) {
+        return String::new();
+    }
+    let allocators = results.allocators();
+    let mut text =
+        format!("\n{case}:\n\n| | {} |\n|---|{}\n", allocators.join(" | "), "---|".repeat(allocators.len()));
+    let measured = |figure: &str| allocators.iter().any(|a| results.spread(case, a, figure).is_some());
+    for (figure, words, scale) in rows.iter().filter(|row| measured(row.0)) {
+        let cells = allocators.iter().map(|allocator| {
+            results.spread(case, allocator, figure).map_or("failed".into(), |spread| cell(&spread, *scale))
+        });
+        text += &format!("| {words} | {} |\n", cells.collect::<Vec<_>>().join(" | "));
+    }
+    text
+}
+
+fn cell(spread: &Spread, scale: f64) -> String {
+    let [median, min, max] = [spread.median, spread.min, spread.max].map(|figure| short(figure * scale));
+    if min == max { median } else { format!("{median} ({min}-{max})") }
+}
