@@ -124,7 +124,7 @@ pub struct LargeAccount {
     pub bytes: u64,
 }
 
-/// The threads' caches as a whole; what they hold is in the class accounts.
+/// The caches of threads or CPUs as a whole; what they hold is in the class accounts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct ThreadCacheAccount {
@@ -134,6 +134,8 @@ pub struct ThreadCacheAccount {
     pub budget: u64,
     /// Bytes of the budget handed out to caches as capacity.
     pub claimed: u64,
+    /// Caches that belong to a CPU; 0 when caches are per thread.
+    pub per_cpu: u64,
 }
 
 /// The allocator's own memory, outside all tiers' accounts.
@@ -277,7 +279,7 @@ impl Snapshot {
             waste: 0,
         }; MAX_CLASSES],
         large: LargeAccount { count: 0, bytes: 0 },
-        thread_caches: ThreadCacheAccount { count: 0, budget: 0, claimed: 0 },
+        thread_caches: ThreadCacheAccount { count: 0, budget: 0, claimed: 0, per_cpu: 0 },
         metadata: MetadataAccount { mapped: 0, used: 0 },
         counters: Counters {
             commit_count: 0,

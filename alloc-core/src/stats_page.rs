@@ -20,7 +20,7 @@ use page_backend::sys;
 pub const MAGIC: u64 = u64::from_le_bytes(*b"strastat");
 
 /// Version of the layout of [`StatsPage`] and of all that is in it. A reader of another version stops.
-pub const LAYOUT: u32 = 1;
+pub const LAYOUT: u32 = 2;
 
 /// The owner name in the ELF note, with its terminating zero.
 pub const NOTE_OWNER: &[u8; 11] = b"stratalloc\0";

@@ -73,7 +73,7 @@ fn confirm_conf_prints_every_value_with_its_origin() {
     assert_eq!(status, 0);
     for line in [
         "stratalloc: conf release_delay:100ms (TCMALLOC_RELEASE_RATE)\n",
-        "stratalloc: conf percpu_cache:true (MALLOC_CONF); accepted, but this version has per-thread caches alone\n",
+        "stratalloc: conf percpu_cache:true (MALLOC_CONF); where the kernel and libc have restartable sequences, per-thread caches elsewhere\n",
         "stratalloc: conf backend:4k (MALLOC_CONF); plain 4k because `programs` does not name this executable\n",
         "stratalloc: conf check:off (default)\n",
         "stratalloc: MALLOC_CONF: column 34: \"narenas\" is accepted and has no effect here\n",

@@ -81,8 +81,12 @@ pub static PROPERTIES: &[Property] = &[
         "Bytes of free blocks in thread caches.",
         Snapshot::thread_cache_bytes,
     ),
-    gauge("tcmalloc.cpu_free", "Bytes of free blocks in per-CPU caches.", |_| 0),
-    gauge("tcmalloc.per_cpu_caches_active", "1 if caches are per CPU, 0 if they are per thread.", |_| 0),
+    gauge("tcmalloc.cpu_free", "Bytes of free blocks in per-CPU caches.", |s| {
+        if s.thread_caches.per_cpu > 0 { s.thread_cache_bytes() } else { 0 }
+    }),
+    gauge("tcmalloc.per_cpu_caches_active", "1 if caches are per CPU, 0 if they are per thread.", |s| {
+        u64::from(s.thread_caches.per_cpu > 0)
+    }),
     gauge(
         "tcmalloc.slack_bytes",
         "Bytes of free pages, with and without physical memory behind them.",

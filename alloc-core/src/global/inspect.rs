@@ -51,6 +51,7 @@ pub fn snapshot(out: &mut Snapshot) {
         }
     });
     for cache in per_cpu::caches() {
+        out.thread_caches.per_cpu += 1;
         for (class, cached) in cached.iter_mut().enumerate().skip(1) {
             *cached += cache.len(class) as u64;
         }

@@ -150,7 +150,7 @@ pub struct Settings {
     pub background_thread: bool,
     /// Bytes that all threads' caches together may hold.
     pub max_total_thread_cache_bytes: u64,
-    /// One cache per CPU instead of one per thread. Accepted; this version has per-thread caches alone.
+    /// One cache per CPU instead of one per thread, where kernel and libc allow it.
     pub percpu_cache: bool,
     /// Heap size in bytes above which memory is released eagerly; 0 for none.
     pub soft_limit: u64,

@@ -63,8 +63,8 @@ impl Settings {
     /// What has to be said about a value so that nobody takes it for more than it is.
     fn remark(&self, key: Key) -> &'static str {
         match key {
-            Key::PercpuCache if self.percpu_cache => {
-                "; accepted, but this version has per-thread caches alone"
+            Key::PercpuCache if self.percpu_cache && !crate::global::has_per_cpu_caches() => {
+                "; where the kernel and libc have restartable sequences, per-thread caches elsewhere"
             }
             Key::Backend if self.excluded => "; plain 4k because `programs` does not name this executable",
             _ => "",
