@@ -12,7 +12,7 @@ use std::fmt::Write;
 use std::path::Path;
 
 /// Runs of each program on each heap; medians count.
-const RUNS: usize = 5;
+const RUNS: usize = 3;
 /// The goal: peak resident memory in parts of that on the C library's heap.
 const GOAL: f64 = 1.15;
 
