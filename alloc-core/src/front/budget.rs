@@ -13,7 +13,8 @@ pub(crate) const DEFAULT: usize = 32 << 20;
 const STEP: usize = 64 << 10;
 /// The most that one thread may claim.
 const MAX_SHARE: usize = 4 << 20;
-/// What every thread may hold without a share, so that the last of ten thousand threads has a cache too.
+/// What every cache may hold without a share, so that the last of many threads has a cache too, as long as the floors of all take
+/// no more than half of the budget.
 const FLOOR: usize = 16 << 10;
 
 static TOTAL: AtomicUsize = AtomicUsize::new(DEFAULT);
@@ -34,7 +35,8 @@ pub(crate) fn total_and_claimed() -> (usize, usize) {
 
 /// Bytes that the slots of a cache may hold.
 pub(super) fn allowed(cache: &Cache) -> usize {
-    cache.share().max(FLOOR)
+    let fair = TOTAL.load(Ordering::Relaxed) / (2 * registry::count().max(1));
+    cache.share().max(fair.min(FLOOR))
 }
 
 /// Whether `cache` may hold `more` bytes; claims or takes what it needs for that.

@@ -17,9 +17,11 @@ use size_classes::{CLASS_COUNT, CLASSES, MAX_BATCH};
 
 /// Bytes that the slots of one bin may hold.
 const BIN_BYTES: usize = 512 << 10;
-/// A bin grows when it has missed once for each of these bytes of its size since the last sweep: what a program asks for once or
-/// twice is not worth keeping, and large blocks least of all.
+/// A bin grows when it has missed more than once for each of these bytes of its size since the last sweep: what a thread asks for
+/// once is not worth keeping, and large blocks least of all.
 const GROWTH_BYTES: usize = 1 << 8;
+/// And more than once for each of these slots that it has: a single wave of frees is no reason for a large array.
+const GROWTH_SLOTS: usize = 16;
 /// But this many misses are enough for any size.
 const MOST_MISSES: usize = 64;
 /// Slow-path events between two looks for bins that nobody used.
@@ -33,21 +35,17 @@ const SHARE_EVENTS: u32 = 16;
 #[repr(C)]
 pub(crate) struct Cache {
     pub(super) bins: Bins,
-    bin: [Bin; CLASS_COUNT],
+    /// Lower guard of each bin's array; the always-missing one at level 0. Changed, as the next two, by whoever has the bin
+    /// open.
+    base: [AtomicPtr<Slot>; CLASS_COUNT],
+    level: [AtomicU8; CLASS_COUNT],
+    /// How often each bin ran dry or over since the last sweep.
+    misses: [AtomicU8; CLASS_COUNT],
     /// Bytes that the slots of all bins can hold.
     capacity: AtomicUsize,
     /// Share of the budget. Others may lower it.
     pub(super) limit: AtomicUsize,
     events: AtomicU32,
-}
-
-/// What the slow path knows of a bin; changed by whoever has it open.
-struct Bin {
-    /// Lower guard of the array; the always-missing one at level 0.
-    base: AtomicPtr<Slot>,
-    level: AtomicU8,
-    /// How often the bin ran dry or over since the last sweep.
-    misses: AtomicU8,
 }
 
 /// Work that has fallen due on a cache.
@@ -74,13 +72,9 @@ impl Cache {
     pub(super) const fn new() -> Self {
         Self {
             bins: Bins::new(),
-            bin: [const {
-                Bin {
-                    base: AtomicPtr::new(bins::no_slots()),
-                    level: AtomicU8::new(0),
-                    misses: AtomicU8::new(0),
-                }
-            }; CLASS_COUNT],
+            base: [const { AtomicPtr::new(bins::no_slots()) }; CLASS_COUNT],
+            level: [const { AtomicU8::new(0) }; CLASS_COUNT],
+            misses: [const { AtomicU8::new(0) }; CLASS_COUNT],
             capacity: AtomicUsize::new(0),
             limit: AtomicUsize::new(0),
             events: AtomicU32::new(0),
@@ -94,7 +88,7 @@ impl Cache {
 
     fn len_below(&self, class: usize, cursor: *mut Slot) -> usize {
         // Another thread may read while the bin moves to another array: the difference is then meaningless, so it is bounded.
-        let base = self.bin[class].base.load(Ordering::Relaxed);
+        let base = self.base[class].load(Ordering::Relaxed);
         let slots = cursor.addr().wrapping_sub(base.addr()) / size_of::<Slot>();
         if slots <= self.room(class) { slots } else { 0 }
     }
@@ -104,7 +98,7 @@ impl Cache {
     }
 
     fn level(&self, class: usize) -> usize {
-        self.bin[class].level.load(Ordering::Relaxed) as usize
+        self.level[class].load(Ordering::Relaxed) as usize
     }
 
     /// Objects in all bins.
@@ -132,8 +126,8 @@ impl Cache {
     /// # Safety
     /// Nobody else uses the bin, or will.
     pub(super) unsafe fn abandon(&self, class: usize) {
-        self.bin[class].base.store(bins::no_slots(), Ordering::Relaxed);
-        self.bin[class].level.store(0, Ordering::Relaxed);
+        self.base[class].store(bins::no_slots(), Ordering::Relaxed);
+        self.level[class].store(0, Ordering::Relaxed);
         // SAFETY: the cursor of a bin without slots.
         unsafe { self.bins.set_cursor(class, bins::no_slots()) };
         let held = |class: usize| self.room(class) * CLASSES.size_of(class as u8);
@@ -159,7 +153,7 @@ impl Cache {
         open: impl Fn(usize) -> Option<OpenBin<'a>>,
     ) {
         for class in 1..CLASS_COUNT {
-            if self.bin[class].misses.swap(0, Ordering::Relaxed) == 0
+            if self.misses[class].swap(0, Ordering::Relaxed) == 0
                 && self.level(class) > 0
                 && let Some(mut bin) = open(class)
             {
@@ -181,7 +175,7 @@ impl Cache {
                 if self.capacity() <= budget::allowed(self) {
                     return;
                 }
-                if (self.bin[class].misses.load(Ordering::Relaxed) > 0) != in_use || self.level(class) == 0 {
+                if (self.misses[class].load(Ordering::Relaxed) > 0) != in_use || self.level(class) == 0 {
                     continue;
                 }
                 let Some(mut bin) = open(class) else { continue };
@@ -230,12 +224,8 @@ impl<'a> OpenBin<'a> {
         self.cache
     }
 
-    fn bin(&self) -> &'a Bin {
-        &self.cache.bin[self.class]
-    }
-
     fn base(&self) -> *mut Slot {
-        self.bin().base.load(Ordering::Relaxed)
+        self.cache.base[self.class].load(Ordering::Relaxed)
     }
 
     fn size(&self) -> usize {
@@ -334,15 +324,16 @@ impl<'a> OpenBin<'a> {
     }
 
     fn missed(&self) {
-        let misses = self.bin().misses.load(Ordering::Relaxed);
-        self.bin().misses.store(misses.saturating_add(1), Ordering::Relaxed);
+        let misses = self.cache.misses[self.class].load(Ordering::Relaxed);
+        self.cache.misses[self.class].store(misses.saturating_add(1), Ordering::Relaxed);
     }
 
     /// Gives the bin the next larger array, if it misses often enough for its size and the budget allows.
     fn grow(&mut self) -> bool {
         let (size, level) = (self.size(), self.cache.level(self.class));
-        let misses = self.bin().misses.load(Ordering::Relaxed) as usize;
-        if misses < (size / GROWTH_BYTES).min(MOST_MISSES) || level >= top_level(size) {
+        let misses = self.cache.misses[self.class].load(Ordering::Relaxed) as usize;
+        let needed = (size / GROWTH_BYTES).max(slots::slots(level) / GROWTH_SLOTS).min(MOST_MISSES);
+        if misses <= needed || level >= top_level(size) {
             return false;
         }
         let more = (slots::slots(level + 1) - slots::slots(level)) * size;
@@ -363,8 +354,8 @@ impl<'a> OpenBin<'a> {
         unsafe {
             array.add(1).copy_from_nonoverlapping(old.add(1), len);
             self.cursor = array.add(len);
-            self.bin().base.store(array, Ordering::Relaxed);
-            self.bin().level.store(level as u8, Ordering::Relaxed);
+            self.cache.base[self.class].store(array, Ordering::Relaxed);
+            self.cache.level[self.class].store(level as u8, Ordering::Relaxed);
             if old_level > 0 {
                 slots::free(old, old_level);
             }
