@@ -218,6 +218,29 @@ fn runs_grow_into_what_is_free_behind_them() {
 }
 
 #[test]
+fn a_long_run_moves_without_a_copy_of_its_huge_pages() {
+    let heap = heap(&[Spec::PLAIN]);
+    let run = take(&heap, 700);
+    let wall = take(&heap, 50);
+    // SAFETY: the run is this test's, as long as it is said to be, and not used again at its old place.
+    unsafe {
+        run.add(699 * PAGE_SIZE).write(7);
+        run.write(8);
+        let moved = heap.relocate(run, 700, 1400).unwrap().ptr;
+        assert_eq!((moved.read(), moved.add(699 * PAGE_SIZE).read()), (8, 7));
+        assert!(heap.check());
+        assert_eq!(heap.accounts().in_use(), 1450 * PAGE_SIZE);
+        heap.backend().set_fail(Fail { grow: true, ..Fail::default() });
+        assert!(heap.relocate(moved, 1400, 3000).is_none());
+        assert!(heap.check());
+        assert_eq!(moved.read(), 8);
+        give(&heap, moved, 1400);
+    }
+    give(&heap, wall, 50);
+    assert_eq!(heap.accounts().in_use(), 0);
+}
+
+#[test]
 fn a_failed_unmap_leads_to_a_purge_and_nothing_is_lost() {
     let heap = heap(&[Spec::PLAIN]);
     let block = take(&heap, 64 * PAGES_PER_MIB);

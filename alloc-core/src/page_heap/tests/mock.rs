@@ -20,6 +20,7 @@ impl Spec {
     pub(super) const PLAIN: Self = Self {
         caps: Capabilities::PARTIAL_PURGE
             .union(Capabilities::ZERO_AFTER_PURGE)
+            .union(Capabilities::REMAP)
             .union(Capabilities::FORK_COPIES),
         granule: 4096,
         fills: false,
@@ -137,6 +138,20 @@ impl Mock {
         state.pages[first..first + pages].iter().all(|p| matches!(p, Page::Mapped(_)))
     }
 
+    /// Maps the lowest free place.
+    fn place(&self, state: &mut State, len: usize, align: usize, tier: u8) -> Option<NonNull<u8>> {
+        let count = len / PAGE_SIZE;
+        let last = state.pages.len().checked_sub(count)?;
+        let mut places = (0..=last).step_by(align / PAGE_SIZE);
+        let first = places.find(|&p| state.pages[p..p + count].iter().all(|&p| p == Page::Unmapped))?;
+        state.pages[first..first + count].fill(Page::Mapped(tier));
+        state.mapped[tier as usize] += count;
+        // SAFETY: inside the mock's memory.
+        let ptr = unsafe { self.base.add(first * PAGE_SIZE) };
+        self.zero(ptr, len);
+        Some(ptr)
+    }
+
     fn index(&self, ptr: NonNull<u8>) -> usize {
         let offset = ptr.as_ptr().addr() - self.base.as_ptr().addr();
         assert!(offset < self.len && offset.is_multiple_of(PAGE_SIZE));
@@ -180,21 +195,8 @@ unsafe impl PageBackend for Mock {
         let granule = self.specs[tier as usize].granule;
         assert!(align >= 2 << 20 && size > 0 && size.is_multiple_of(4096));
         let len = size.next_multiple_of(granule);
-        let step = align.max(granule) / PAGE_SIZE;
-        let count = len / PAGE_SIZE;
-        let mut first = 0;
-        while first + count <= state.pages.len() {
-            if state.pages[first..first + count].iter().all(|&p| p == Page::Unmapped) {
-                state.pages[first..first + count].fill(Page::Mapped(tier));
-                state.mapped[tier as usize] += count;
-                // SAFETY: inside the mock's memory.
-                let ptr = unsafe { self.base.add(first * PAGE_SIZE) };
-                self.zero(ptr, len);
-                return Ok(Mapping { ptr, len, tier: Tier(tier) });
-            }
-            first += step;
-        }
-        Err(error(Step::Map))
+        let ptr = self.place(&mut state, len, align.max(granule), tier).ok_or(error(Step::Map))?;
+        Ok(Mapping { ptr, len, tier: Tier(tier) })
     }
 
     unsafe fn purge(&self, ptr: NonNull<u8>, size: usize, tier: Tier) -> Result<(), MapError> {
@@ -294,6 +296,33 @@ unsafe impl PageBackend for Mock {
         // SAFETY: inside the mock's memory.
         self.zero(unsafe { ptr.add(size) }, extra);
         Ok(())
+    }
+
+    unsafe fn remap(
+        &self,
+        ptr: NonNull<u8>,
+        size: usize,
+        new_size: usize,
+        align: usize,
+        tier: Tier,
+    ) -> Result<Mapping, MapError> {
+        let mut state = self.state.lock().unwrap();
+        assert!(self.specs[tier.0 as usize].caps.contains(Capabilities::REMAP));
+        assert!(new_size.is_multiple_of(2 << 20) && size.is_multiple_of(2 << 20) && new_size > size);
+        let (first, count) = (self.index(ptr), size / PAGE_SIZE);
+        assert!(state.pages[first..first + count].iter().all(|&p| p == Page::Mapped(tier.0)));
+        if state.fail.grow {
+            return Err(error(Step::Remap));
+        }
+        let new = self.place(&mut state, new_size, align, tier.0).ok_or(error(Step::Remap))?;
+        // SAFETY: both ranges are inside the mock's memory, and apart.
+        unsafe { new.copy_from_nonoverlapping(ptr, size) };
+        self.zero(ptr, size);
+        let huge = (2 << 20) / PAGE_SIZE;
+        state.pages[first..first + count].fill(Page::Unmapped);
+        state.holes[first / huge..(first + count) / huge].fill(false);
+        state.mapped[tier.0 as usize] -= count;
+        Ok(Mapping { ptr: new, len: new_size, tier })
     }
 
     fn capabilities(&self, tier: Tier) -> Capabilities {

@@ -117,6 +117,17 @@ impl Model {
                     self.enter(ptr, pages + extra, false);
                 }
             }
+            99..103 => {
+                let Some(key) = self.pick(pick) else { return };
+                let (ptr, pages, tag) = self.runs[&key];
+                let new_pages = pages + 1 + size % 1000;
+                // SAFETY: the run is this test's, and not used again at its old place when it moves.
+                if let Some(run) = unsafe { self.heap.relocate(ptr, pages, new_pages) } {
+                    self.runs.remove(&key);
+                    Self::verify(run.ptr, pages, tag);
+                    self.enter(run.ptr, new_pages, run.zeroed);
+                }
+            }
             80..84 => {
                 let before = self.heap.accounts();
                 let want = size * PAGE_SIZE;
@@ -206,7 +217,7 @@ fn run(specs: &[Spec], ops: std::vec::Vec<(u8, usize, u32, usize)>) {
 }
 
 fn ops() -> impl Strategy<Value = std::vec::Vec<(u8, usize, u32, usize)>> {
-    prop::collection::vec((0u8..100, 0usize..4000, 0u32..11, 0usize..10_000), 1..MOST_CALLS)
+    prop::collection::vec((0u8..104, 0usize..4000, 0u32..11, 0usize..10_000), 1..MOST_CALLS)
 }
 
 proptest! {
