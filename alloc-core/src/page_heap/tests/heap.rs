@@ -303,7 +303,6 @@ fn two_heaps_side_by_side_keep_apart() {
 
 #[test]
 fn threads_share_a_heap_while_memory_is_released() {
-    const ROUNDS: u64 = if cfg!(miri) { 60 } else { 3000 };
     let heap = heap(&[Spec::PLAIN, Spec::POOL]);
     std::thread::scope(|scope| {
         for thread in 0..4u64 {
@@ -311,7 +310,7 @@ fn threads_share_a_heap_while_memory_is_released() {
             scope.spawn(move || {
                 let mut runs: Vec<(NonNull<u8>, usize)> = Vec::new();
                 let mut random = thread + 1;
-                for round in 0..ROUNDS {
+                for round in 0..3000u64 {
                     random ^= random << 13;
                     random ^= random >> 7;
                     random ^= random << 17;

@@ -12,10 +12,6 @@ use std::collections::BTreeMap;
 /// Words of a page that are looked at and written to.
 const PROBES: [usize; 4] = [0, 64, 4096, PAGE_SIZE - 8];
 
-/// Cases of each test, and most calls in one: an interpreter is slow.
-const CASES: u32 = if cfg!(miri) { 1 } else { 96 };
-const MOST_CALLS: usize = if cfg!(miri) { 60 } else { 250 };
-
 struct Model {
     heap: PageHeap<Mock>,
     /// Runs by address: pages and the tag written into them.
@@ -217,11 +213,11 @@ fn run(specs: &[Spec], ops: std::vec::Vec<(u8, usize, u32, usize)>) {
 }
 
 fn ops() -> impl Strategy<Value = std::vec::Vec<(u8, usize, u32, usize)>> {
-    prop::collection::vec((0u8..104, 0usize..4000, 0u32..11, 0usize..10_000), 1..MOST_CALLS)
+    prop::collection::vec((0u8..104, 0usize..4000, 0u32..11, 0usize..10_000), 1..250)
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: CASES, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 96, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn plain_memory(ops in ops()) {
