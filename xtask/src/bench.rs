@@ -3,12 +3,15 @@
 //! A bench is a module here with `run` and a line in [`KINDS`]. It hands its cases to [`rounds::alternate`] and draws
 //! what it has from the [`results::Results`].
 
+mod latency;
+mod memory;
 mod micro;
 mod mysql;
 mod peers;
 mod plot;
 mod results;
 mod rounds;
+mod scale;
 mod shims;
 mod suite;
 mod table;
@@ -33,7 +36,8 @@ pub(crate) const USAGE: &str =
 #[derive(Parser, Debug)]
 #[command(name = "cargo xtask bench", no_binary_name = true)]
 struct Options {
-    /// suite: real programs; micro: small loads; mysql: field reports about a database server
+    /// suite: real programs; micro: small loads; scale: cost against heap size, threads, block size; latency: every
+    /// call timed; memory: what threads and freed memory keep; mysql: field reports about a database server
     #[arg(value_name = "KIND", required = true)]
     kinds: Vec<String>,
     /// Rounds; each bench has its own default
@@ -64,7 +68,14 @@ struct Options {
 /// A bench: its name, and what measures it.
 type Kind = (&'static str, fn(&Bench, &mut Results) -> Result<()>);
 
-const KINDS: &[Kind] = &[("suite", suite::run), ("micro", micro::run), ("mysql", mysql::run)];
+const KINDS: &[Kind] = &[
+    ("suite", suite::run),
+    ("micro", micro::run),
+    ("scale", scale::run),
+    ("latency", latency::run),
+    ("memory", memory::run),
+    ("mysql", mysql::run),
+];
 
 /// What all benches share.
 pub(crate) struct Bench {

@@ -5,7 +5,7 @@ use super::results::{Figures, Results};
 use super::rounds::{Case, alternate};
 use super::{Bench, plot, table};
 use crate::exec::Job;
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
 use std::path::Path;
 
 /// The loads of `micro.c` with their numbers: block sizes, the number of live blocks, or threads.
@@ -45,13 +45,23 @@ pub(crate) fn run(bench: &Bench, results: &mut Results) -> Result<()> {
 /// Runs a driver that prints one figure, the nanoseconds of an operation.
 ///
 /// # Errors
-/// When it fails, or says anything on standard error, as when the library was not preloaded.
+/// As [`numbers`].
 pub(crate) fn cost(driver: &Path, words: &[String], allocator: &Allocator) -> Result<Figures> {
-    let done = allocator.heap.apply(Job::new(driver).args(words)).limit(300).run_ok()?;
+    let figures = numbers(allocator.heap.apply(Job::new(driver).args(words)))?;
+    Ok([("ns".to_owned(), figures[0])].into())
+}
+
+/// Runs a driver that prints figures; there is at least one.
+///
+/// # Errors
+/// When it fails, or says anything on standard error, as when the library was not preloaded.
+pub(crate) fn numbers(job: Job) -> Result<Vec<f64>> {
+    let done = job.limit(300).run_ok()?;
     ensure!(done.stderr.is_empty(), "it complains\n{}", done.tail());
     let text = done.text();
-    let cost = text.trim().parse().with_context(|| format!("no figure: {text}"))?;
-    Ok([("ns".to_owned(), cost)].into())
+    let figures: Vec<f64> = text.split_whitespace().map(str::parse).collect::<Result<_, _>>()?;
+    ensure!(!figures.is_empty(), "no figures");
+    Ok(figures)
 }
 
 fn show(results: &Results) -> Result<()> {

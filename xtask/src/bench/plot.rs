@@ -1,4 +1,4 @@
-//! Plots as SVG: points on a scale of ratios.
+//! Plots as SVG: points on a scale of ratios, and curves.
 
 use super::results::{Results, Spread};
 use super::table::short;
@@ -9,6 +9,26 @@ const COLOURS: [&str; 10] = [
     "#d62728", "#555555", "#1f77b4", "#ff9f1c", "#2ca02c", "#8c564b", "#9467bd", "#17becf", "#e377c2",
     "#bcbd22",
 ];
+
+/// A curve: its name and its points.
+pub(crate) struct Curve<'a> {
+    /// Its name in the legend.
+    pub(crate) name: &'a str,
+    /// Its points, by rising x.
+    pub(crate) points: Vec<(f64, f64)>,
+}
+
+/// What an axis says; both axes are logarithmic.
+pub(crate) struct Axes<'a> {
+    /// Above the plot.
+    pub(crate) title: &'a str,
+    /// Below the horizontal axis.
+    pub(crate) x: &'a str,
+    /// Beside the vertical axis.
+    pub(crate) y: &'a str,
+    /// A word for a place on the horizontal axis.
+    pub(crate) word: fn(f64) -> String,
+}
 
 /// A logarithmic scale from figures to places.
 struct Scale {
@@ -91,6 +111,62 @@ pub(crate) fn ratios(results: &Results, cases: &[&str], figure: &str, base: &str
                 svg,
                 r##"<line x1="{min:.1}" x2="{max:.1}" y1="{y:.1}" y2="{y:.1}" stroke="{colour}" opacity="0.6"/><circle cx="{x:.1}" cy="{y:.1}" r="{radius}" fill="{colour}"/>"##
             );
+        }
+    }
+    svg + "</svg>\n"
+}
+
+/// Curves over two logarithmic axes, in the order of the allocators.
+pub(crate) fn curves(axes: &Axes, curves: &[Curve]) -> String {
+    let (width, height, left, bottom) = (960.0, 560.0, 76.0, 500.0);
+    let mut svg = open(width, height, axes.title);
+    let names: Vec<_> = curves.iter().map(|curve| curve.name).collect();
+    legend(&mut svg, &names);
+    let points = || curves.iter().flat_map(|curve| &curve.points);
+    let across = Scale::new(points().map(|point| point.0), left, width - 20.0);
+    let up = Scale::new(points().map(|point| point.1), bottom, 64.0);
+    let mut places: Vec<f64> = points().map(|point| point.0).collect();
+    places.sort_unstable_by(f64::total_cmp);
+    places.dedup();
+    let every = places.len().div_ceil(12).max(1);
+    for place in places.into_iter().step_by(every) {
+        let x = across.place(place);
+        let _ = write!(svg, r##"<line x1="{x:.1}" x2="{x:.1}" y1="64" y2="{bottom}" stroke="#eeeeee"/>"##);
+        text(&mut svg, x, bottom + 18.0, "middle", &(axes.word)(place));
+    }
+    for tick in up.ticks() {
+        let y = up.place(tick);
+        let _ = write!(
+            svg,
+            r##"<line x1="{left}" x2="{}" y1="{y:.1}" y2="{y:.1}" stroke="#e4e4e4"/>"##,
+            width - 20.0
+        );
+        text(&mut svg, left - 8.0, y + 4.0, "end", &short(tick));
+    }
+    text(&mut svg, (left + width) / 2.0, bottom + 44.0, "middle", axes.x);
+    let _ = write!(
+        svg,
+        r#"<text transform="translate(18 {}) rotate(-90)" text-anchor="middle">{}</text>"#,
+        (bottom + 64.0) / 2.0,
+        escape(axes.y)
+    );
+    // Ours last, so that it lies above the others.
+    for (index, curve) in curves.iter().enumerate().rev() {
+        let colour = COLOURS[index % COLOURS.len()];
+        let line: Vec<_> = curve
+            .points
+            .iter()
+            .map(|(x, y)| format!("{:.1},{:.1}", across.place(*x), up.place(*y)))
+            .collect();
+        let thick = if index == 0 { 3.0 } else { 1.6 };
+        let _ = write!(
+            svg,
+            r#"<polyline points="{}" fill="none" stroke="{colour}" stroke-width="{thick}"/>"#,
+            line.join(" ")
+        );
+        for (x, y) in &curve.points {
+            let (x, y) = (across.place(*x), up.place(*y));
+            let _ = write!(svg, r#"<circle cx="{x:.1}" cy="{y:.1}" r="{thick}" fill="{colour}"/>"#);
         }
     }
     svg + "</svg>\n"

@@ -19,6 +19,17 @@ pub(crate) fn figures(results: &Results, cases: &[&str], figure: &str, scale: f6
     text
 }
 
+/// Several figures of one case, each with its word.
+pub(crate) fn one_case(results: &Results, case: &str, figures: &[(String, &str)]) -> String {
+    let allocators = results.allocators();
+    let mut text = head("", &allocators);
+    for (figure, word) in figures {
+        let cells = allocators.iter().map(|a| results.spread(case, a, figure).map(|s| s.median));
+        write_row(&mut text, word, cells.map(|cell| cell.map(|value| (value, short(value)))));
+    }
+    text
+}
+
 /// A figure of every case in parts of `base`'s, with the extremes of the rounds, and the geometric mean below.
 pub(crate) fn ratios(results: &Results, cases: &[&str], figure: &str, base: &str) -> String {
     let allocators = results.allocators();
