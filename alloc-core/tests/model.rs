@@ -105,9 +105,11 @@ fn natural_align(size: usize) -> usize {
     if size <= 8 { 8 } else { 16 }
 }
 
-fn run(calls: &[Call], seed: u8) {
+/// Makes the calls, with `after_each` called after every one, and frees what is live in the end.
+fn run(calls: &[Call], seed: u8, after_each: impl Fn(&[Live])) {
     let mut live: Vec<Live> = Vec::new();
     for (step, call) in calls.iter().enumerate() {
+        after_each(&live);
         let byte = seed.wrapping_mul(31).wrapping_add(step as u8);
         match *call {
             Call::Malloc(size) => live.push(took(global::alloc(size), size, natural_align(size), byte)),
@@ -182,10 +184,32 @@ proptest! {
         let _alone = alone();
         std::thread::scope(|scope| {
             for (seed, calls) in scripts.iter().enumerate() {
-                scope.spawn(move || run(calls, seed as u8));
+                scope.spawn(move || run(calls, seed as u8, |_| ()));
             }
         });
         prop_assert!(SHADOW.lock().unwrap().is_empty());
+        sound();
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 12, ..ProptestConfig::default() })]
+
+    #[test]
+    fn accounts_agree_with_the_live_blocks_after_every_call(calls in prop::collection::vec(call(), 50..300)) {
+        let _alone = alone();
+        sound();
+        let mut snapshot = Box::new(alloc_core::snapshot::Snapshot::EMPTY);
+        global::snapshot(&mut snapshot);
+        let before = snapshot.allocated_bytes();
+        run(&calls, 1, |live| {
+            let mut snapshot = Box::new(alloc_core::snapshot::Snapshot::EMPTY);
+            global::snapshot(&mut snapshot);
+            assert_eq!(snapshot.balance(), Ok(()));
+            let usable: usize = live.iter().map(|live| global::usable_size(live.address as *const u8)).sum();
+            assert_eq!(snapshot.allocated_bytes() - before, usable as u64);
+            assert_eq!(global::check(), Ok(()));
+        });
         sound();
     }
 }

@@ -122,7 +122,14 @@ fn counted(tally: &mut Tally, name: &str, job: Job) {
         ignored += count(" ignored");
     }
     let result = if !done.status.success() || failed > 0 {
-        let failures: Vec<_> = text.lines().filter(|line| line.ends_with("... FAILED")).collect();
+        // A panic's message is on the lines after its place.
+        let lines: Vec<_> = text.lines().collect();
+        let tells = |at: usize| {
+            lines[at].ends_with("... FAILED")
+                || lines[at.saturating_sub(3)..=at].iter().any(|line| line.contains("panicked at"))
+        };
+        let failures: Vec<_> =
+            (0..lines.len()).filter(|&at| tells(at)).map(|at| lines[at]).take(60).collect();
         Err(anyhow::anyhow!("{passed} passed, {failed} failed\n{}\n{}", failures.join("\n"), done.tail()))
     } else if passed == 0 {
         Err(anyhow::anyhow!("no test ran\n{}", done.tail()))

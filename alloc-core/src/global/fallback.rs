@@ -12,6 +12,7 @@ const _: () = assert!(Reason::COUNT <= 16);
 
 /// Writes a line for each fallback since the last call that is the first of its tier and reason. The thread is inside, and
 /// holds no lock.
+#[cold]
 pub(super) fn tell() {
     let backend = HEAP.pages.backend();
     // Bounded, in case other threads fall back faster than this one looks.

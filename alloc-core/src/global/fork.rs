@@ -29,6 +29,7 @@ static FORKING_THREAD: AtomicUsize = AtomicUsize::new(0);
 ///
 /// A fork from a signal handler that interrupted the slow path takes no lock: the thread may hold some already, and goes on in
 /// the child to give them back.
+#[cold]
 pub(super) extern "C" fn prepare() {
     let Some(inside) = front::enter_existing() else { return };
     registry::lock_for_fork();
@@ -65,6 +66,7 @@ unsafe fn unlock() -> Option<front::Inside> {
 }
 
 /// After the fork, in the parent.
+#[cold]
 pub(super) extern "C" fn in_parent() {
     // SAFETY: libc calls this after `prepare`.
     unsafe {
@@ -75,6 +77,7 @@ pub(super) extern "C" fn in_parent() {
 }
 
 /// After the fork, in the child.
+#[cold]
 pub(super) extern "C" fn in_child() {
     // SAFETY: libc calls this after `prepare`, and the child has no other thread.
     unsafe {

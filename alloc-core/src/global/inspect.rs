@@ -38,6 +38,7 @@ pub fn owns(block: *const u8) -> bool {
 /// Fills `out` with what the heap holds at this moment.
 ///
 /// Each account is consistent in itself; while other threads work, the moments at which they are taken differ.
+#[cold]
 pub fn snapshot(out: &mut Snapshot) {
     out.clear();
     let Some(mut inside) = front::enter() else { return };
@@ -90,6 +91,7 @@ pub fn snapshot(out: &mut Snapshot) {
 }
 
 /// Fills in what the page heap and its backend know.
+#[cold]
 fn snapshot_pages(out: &mut Snapshot) {
     let backend = HEAP.pages.backend();
     let pages = HEAP.pages.accounts();
@@ -154,6 +156,7 @@ pub enum CheckError {
 ///
 /// # Errors
 /// The first part that is not sound.
+#[cold]
 pub fn check() -> Result<(), CheckError> {
     let Some(_inside) = front::enter_without_cache() else { return Ok(()) };
     HEAP.check().map_err(|class| match class {

@@ -32,6 +32,7 @@ impl Settings {
     /// unless `STRATALLOC_CONF` is set, then that. (A settings file will stand between the last two.)
     ///
     /// Pure: problems go to `report`. Of a variable that occurs twice the first counts, as for `getenv`.
+    #[cold]
     pub fn from_entries<'a>(
         entries: impl Iterator<Item = &'a [u8]>,
         report: &mut dyn FnMut(&Problem<'a>),

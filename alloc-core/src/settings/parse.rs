@@ -40,6 +40,7 @@ pub struct Problem<'a> {
 ///
 /// Blanks around keys, values and pairs are skipped, as are empty pairs. Words without a colon directly behind
 /// `programs:` are further programs. A later pair overrules an earlier one.
+#[cold]
 pub fn parse<'a>(
     settings: &mut Settings,
     text: &'a [u8],
@@ -171,6 +172,7 @@ fn mebibytes(value: &[u8]) -> Result<u64, ValueError> {
 ///
 /// # Errors
 /// The value does not fit; nothing is changed.
+#[cold]
 pub fn apply(settings: &mut Settings, key: Key, value: &[u8]) -> Result<(), ValueError> {
     match key {
         Key::Backend => settings.backend = Chain::parse(value)?,

@@ -48,6 +48,7 @@ impl Settings {
     }
 
     /// Prints every value and where it came from to standard error, one line each.
+    #[cold]
     pub fn confirm(&self) {
         for key in Key::ALL {
             let mut message = Message::new().str("conf ").str(key.name()).str(":");
@@ -90,6 +91,7 @@ fn write_time(ms: u32, sink: &mut dyn Sink) {
 
 impl Problem<'_> {
     /// The line about this problem.
+    #[cold]
     pub fn message(&self) -> Message {
         let word = self.word;
         let mut m = match self.kind {
