@@ -52,6 +52,9 @@ struct Options {
     /// Measure this library too
     #[arg(long, value_name = "NAME=FILE")]
     peer: Vec<String>,
+    /// Measure this heap under these settings too
+    #[arg(long, value_name = "NAME=SETTINGS")]
+    settings: Vec<String>,
     /// Go on where the newest file of results of the same library stops
     #[arg(long)]
     resume: bool,
@@ -126,6 +129,9 @@ fn execute(options: Options) -> Result<ExitCode> {
     }
     let library = run::library(options.library.as_deref())?;
     let (mut allocators, missing) = peers::find(&library, &options.peer)?;
+    for pair in &options.settings {
+        allocators.push(peers::with_settings(&library, pair)?);
+    }
     for peer in &missing {
         println!("missing peer {}: {}", peer.name, peer.reason);
     }

@@ -3,12 +3,15 @@
 //! Each part is a file with `cases`; `--case hold` and the like choose among them.
 
 mod cgroup;
+mod growth;
 mod hold;
 mod oltp;
+mod pages;
 mod protocol;
 mod sample;
 mod server;
 mod sheet;
+mod slap;
 
 use super::Bench;
 use super::results::Results;
@@ -25,6 +28,12 @@ pub(super) struct Extent {
     /// mysql: length of each load
     #[arg(long, value_name = "N")]
     seconds: Option<u64>,
+    /// mysql: seconds for which a server is watched after its sessions left
+    #[arg(long, value_name = "N")]
+    settle: Option<u64>,
+    /// mysql: set nr_hugepages for the cases with huge pages, and put it back
+    #[arg(long)]
+    set_hugepages: bool,
 }
 
 pub(super) fn run(bench: &Bench, results: &mut Results) -> Result<()> {
@@ -34,17 +43,35 @@ pub(super) fn run(bench: &Bench, results: &mut Results) -> Result<()> {
     let extent = &bench.options.mysql;
     let sessions = extent.sessions.unwrap_or(if quick { 500 } else { 10_000 });
     let seconds = extent.seconds.unwrap_or(if quick { 4 } else { 30 });
+    let settle = extent.settle.unwrap_or(if quick { 5 } else { 60 });
 
     let peaks = hold::Peaks::default();
     let mut cases = Vec::new();
-    if bench.wants("hold") {
-        cases.extend(hold::cases(&data, &peaks, sessions, if quick { 5 } else { 60 })?);
+    if bench.wants("hold") || bench.wants("cgroup") {
+        cases.extend(hold::cases(&data, &peaks, sessions, settle)?);
+        cases.retain(|case| bench.wants(&case.name));
     }
     if bench.wants("oltp") {
         cases.push(oltp::case(&data, seconds));
     }
+    if bench.wants("growth") {
+        cases.push(growth::case(&data, seconds * 4));
+    }
+    let slaps = slap::cases(&data, quick);
+    cases.extend(slaps.into_iter().filter(|case| bench.wants(&case.name)));
     alternate(results, &bench.allocators, &mut cases, bench.rounds(5))?;
-    let page = results.preamble() + &hold::page(results) + &oltp::page(results);
+    if bench.wants("pages") {
+        let rounds = bench.rounds(5);
+        pages::run(&data, results, &bench.allocators, extent.set_hugepages, seconds, rounds)?;
+    }
+    let parts = [
+        hold::page(results),
+        oltp::page(results),
+        slap::page(results, quick),
+        growth::page(results),
+        pages::page(results),
+    ];
+    let page = results.preamble() + &parts.concat();
     print!("\n{page}");
     results.save("md", &page)
 }

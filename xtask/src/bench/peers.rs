@@ -2,7 +2,7 @@
 
 use super::shims;
 use crate::exec::Job;
-use crate::mode::{Heap, MODES, Via};
+use crate::mode::{Heap, MODES, Mode, Via};
 use anyhow::{Context, Result};
 use std::path::{Path, PathBuf};
 
@@ -78,6 +78,20 @@ pub(crate) fn find(library: &Path, own: &[String]) -> Result<(Vec<Allocator>, Ve
         }
     }
     Ok((found, missing))
+}
+
+/// Ours under settings of the user's, as `NAME=SETTINGS`; `library` is ours.
+///
+/// # Errors
+/// When there is no equals sign in it.
+pub(crate) fn with_settings(library: &Path, pair: &str) -> Result<Allocator> {
+    let (name, conf) = pair.split_once('=').context("settings are given as NAME=SETTINGS")?;
+    // Modes are constants elsewhere; these few bytes stay until the bench ends.
+    let conf: &'static str = String::leak(conf.to_owned());
+    let name: &'static str = String::leak(name.to_owned());
+    let mode: &'static Mode = Box::leak(Box::new(Mode { name, conf, pool: None, memlock: None }));
+    let heap = Heap::Ours { library: library.to_owned(), mode, via: Via::Preload };
+    Ok(Allocator { name: name.to_owned(), origin: format!("{OURS} with {conf}"), heap })
 }
 
 /// The commit that our library was built from.

@@ -18,9 +18,9 @@ const WORKERS: usize = 16;
 /// Times after the last session has left, in seconds.
 const SETTLED: [u64; 2] = [5, 60];
 
-/// The case without a limit, and the one under a memory cgroup.
+/// The case without a limit, and the one under a memory cgroup, whose limit needs the first one's figures.
 const FREE: &str = "hold";
-const LIMITED: &str = "hold in a cgroup";
+const LIMITED: &str = "cgroup";
 
 /// Peaks under the C library's heap, in KiB, from which the limit of the cgroup follows.
 pub(super) type Peaks = RefCell<Vec<u64>>;

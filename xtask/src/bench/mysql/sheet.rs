@@ -4,14 +4,19 @@ use crate::bench::results::{Results, Spread};
 use crate::bench::table::short;
 
 /// A figure of a case: its name, its words, and what it is multiplied by for the table.
-pub(super) type Row = (&'static str, &'static str, f64);
+pub(super) type Row<'a> = (&'a str, &'a str, f64);
 
 /// The medians of a case, with the extremes of the rounds; nothing when the case was not run.
 pub(super) fn of(results: &Results, case: &str, rows: &[Row]) -> String {
+    with_columns(results, case, rows, &results.allocators())
+}
+
+/// The same with columns other than the allocators of the head; those that the case was not run on are left out.
+pub(super) fn with_columns(results: &Results, case: &str, rows: &[Row], columns: &[&str]) -> String {
     if !results.cases().contains(&case) {
         return String::new();
     }
-    let allocators = results.allocators();
+    let allocators: Vec<&str> = columns.iter().copied().filter(|name| results.has(case, name, 0)).collect();
     let mut text =
         format!("\n{case}:\n\n| | {} |\n|---|{}\n", allocators.join(" | "), "---|".repeat(allocators.len()));
     let measured = |figure: &str| allocators.iter().any(|a| results.spread(case, a, figure).is_some());

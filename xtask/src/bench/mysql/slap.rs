@@ -1,0 +1,99 @@
+//! mysqlslap with rising numbers of clients and queries: time, and what the server holds at the peak and afterwards.
+//!
+//! Its clients leave after their share of the queries, so that only a part of a large number is ever there at once.
+
+use super::server::{Data, Setting};
+use super::sheet::{self, Row};
+use crate::bench::results::{Figures, Results};
+use crate::bench::rounds::Case;
+use crate::exec::Job;
+use crate::mode::Heap;
+use anyhow::{Context, Result};
+use std::time::Duration;
+
+/// Clients, and queries of all of them together, of which each client takes at least one.
+const LOADS: [(u32, u32); 6] =
+    [(100, 1_000), (100, 10_000), (1_000, 1_000), (1_000, 10_000), (10_000, 10_000), (10_000, 20_000)];
+const QUICK: [(u32, u32); 2] = [(10, 200), (100, 1_000)];
+/// Seconds for one load. Every other query reads a table that the others fill, so that their cost is quadratic.
+const PATIENCE: u64 = 600;
+/// File descriptors of the client.
+const FILES: u32 = 20_000;
+
+/// The cases of all loads.
+pub(super) fn cases(data: &Data, quick: bool) -> Vec<Case<'_>> {
+    loads(quick)
+        .iter()
+        .map(|(clients, queries)| {
+            Case::new(name(*clients, *queries), move |allocator| {
+                once(data, &allocator.heap, *clients, *queries)
+            })
+        })
+        .collect()
+}
+
+/// The tables.
+pub(super) fn page(results: &Results, quick: bool) -> String {
+    const MIB: f64 = 1.0 / 1024.0;
+    const ROWS: [Row; 5] = [
+        ("seconds", "elapsed, s", 1.0),
+        ("errors", "complaints of the client", 1.0),
+        ("peak", "peak RSS, MiB", MIB),
+        ("rss", "RSS 2 s after the last client left, MiB", MIB),
+        ("page_tables", "page tables then, KiB", 1.0),
+    ];
+    let all = loads(quick).iter().map(|(c, q)| sheet::of(results, &name(*c, *q), &ROWS));
+    all.collect()
+}
+
+fn loads(quick: bool) -> &'static [(u32, u32)] {
+    if quick { &QUICK } else { &LOADS }
+}
+
+fn name(clients: u32, queries: u32) -> String {
+    format!("slap {clients} clients {queries} queries")
+}
+
+/// One load on a fresh server.
+///
+/// # Errors
+/// When the server or the client fails, or the time runs out.
+fn once(data: &Data, heap: &Heap, clients: u32, queries: u32) -> Result<Figures> {
+    let mut server = data.start(heap, &Setting::default())?;
+    let job =
+        Job::new("/bin/sh").args(["-c", &format!("ulimit -n {FILES}; exec \"$@\""), "sh", "mariadb-slap"]);
+    let job = job.args(["--no-defaults", "--user=root", "--iterations=1", "--auto-generate-sql"]).args([
+        "--auto-generate-sql-load-type=mixed",
+        "--auto-generate-sql-add-autoincrement",
+        "--engine=innodb",
+    ]);
+    let job = job.arg(format!("--socket={}", server.socket().display()));
+    let job = job.arg(format!("--concurrency={clients}")).arg(format!("--number-of-queries={queries}"));
+    let done = job.limit(PATIENCE).run_ok()?;
+    let seconds = elapsed(&done.text())?;
+    std::thread::sleep(Duration::from_secs(2));
+    let after = server.sample()?;
+    server.stop()?;
+    let errors = done.errors().lines().filter(|line| line.contains("rror")).count();
+    let mut figures = Figures::from([("seconds".to_owned(), seconds), ("errors".to_owned(), errors as f64)]);
+    after.add_to(&mut figures);
+    Ok(figures)
+}
+
+/// The time in the client's report.
+fn elapsed(text: &str) -> Result<f64> {
+    let (_, rest) = text
+        .split_once("Average number of seconds to run all queries:")
+        .context("mysqlslap tells no time")?;
+    Ok(rest.split_whitespace().next().context("no time in mysqlslap's report")?.parse()?)
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn reads_the_time() {
+        let report = "Benchmark\n\tAverage number of seconds to run all queries: 0.042 seconds\n\tMinimum";
+        assert_eq!(super::elapsed(report).unwrap(), 0.042);
+        assert!(super::elapsed("").is_err());
+    }
+}
