@@ -244,21 +244,48 @@ impl<B: PageBackend> Engine<B> {
     /// # Safety
     /// The span is in the page map, of class 0 and of this heap; the caller gives the block away.
     pub(crate) unsafe fn free_large(&self, block: NonNull<u8>, span: NonNull<Span>) {
+        // SAFETY: handed on to the caller.
+        unsafe {
+            if let Some(pages) = self.forget_large(block, span) {
+                self.pages.free(block, pages);
+            }
+        }
+    }
+
+    /// As [`free_large`](Self::free_large), with the memory given back to the system at once: for a block that its program has
+    /// outgrown and will not ask for again.
+    ///
+    /// # Safety
+    /// As for [`free_large`](Self::free_large).
+    pub(crate) unsafe fn free_outgrown(&self, block: NonNull<u8>, span: NonNull<Span>) {
+        // SAFETY: handed on to the caller.
+        unsafe {
+            if let Some(pages) = self.forget_large(block, span) {
+                self.pages.free_at_once(block, pages);
+            }
+        }
+    }
+
+    /// Takes a large block out of list and map; its pages, or `None` when it is none.
+    ///
+    /// # Safety
+    /// As for [`free_large`](Self::free_large).
+    unsafe fn forget_large(&self, block: NonNull<u8>, span: NonNull<Span>) -> Option<usize> {
         // SAFETY: a span in the page map is valid.
         let (start, pages) = unsafe { (span.as_ref().start, span.as_ref().pages) };
         if start != block.as_ptr() {
-            return report::fault(Fault::Interior, block.as_ptr());
+            report::fault(Fault::Interior, block.as_ptr());
+            return None;
         }
         // Two threads that free the same block at once meet here: the list says which came first.
         if !self.large.lock().remove(span.as_ptr()) {
-            return report::fault(Fault::Double, block.as_ptr());
+            report::fault(Fault::Double, block.as_ptr());
+            return None;
         }
         PAGE_MAP.clear_span(start.addr(), 1);
         // SAFETY: the block is out of list and map, and the caller gave it away.
-        unsafe {
-            Span::destroy(span);
-            self.pages.free(block, pages);
-        }
+        unsafe { Span::destroy(span) };
+        Some(pages)
     }
 
     /// Changes the length of a large block where it is; `false` when that cannot be done.

@@ -73,14 +73,39 @@ unsafe fn realloc_large(block: *mut u8, size: usize) -> *mut u8 {
             }
         }
     }
-    if outgrows_its_place(block, old, size) {
-        // SAFETY: handed on to the caller.
-        return unsafe { copy_to(alloc_aligned(HUGE_PAGE, size), block, old, size) };
+    if outgrows_its_place(block, old, size)
+        && let Some(new) = NonNull::new(alloc_aligned(HUGE_PAGE, size))
+    {
+        // SAFETY: both blocks have that many bytes, and the new one is fresh; the caller gives the old one away.
+        unsafe {
+            new.as_ptr().copy_from_nonoverlapping(block, old);
+            free_outgrown(block);
+        }
+        return new.as_ptr();
     }
     // Room to grow further, so that growing in small steps copies a bounded number of times.
     let ahead = if size > old { size.saturating_add(old / 8) } else { size };
     // SAFETY: handed on to the caller.
     unsafe { move_to(block, old, size, ahead) }
+}
+
+/// Frees a block that its program will not ask for again in this size: the memory of a large one goes back at once.
+///
+/// # Safety
+/// As for [`free`].
+unsafe fn free_outgrown(block: *mut u8) {
+    if let (Some(address), Some(span), Some(_inside)) =
+        (NonNull::new(block), PAGE_MAP.span_of(block.addr()), front::enter_without_cache())
+    {
+        // SAFETY: a span in the page map is valid.
+        let span_ref = unsafe { span.as_ref() };
+        if span_ref.owner.is_null() && span_ref.class == 0 {
+            // SAFETY: the block is live and large, and the caller gives it away.
+            return unsafe { HEAP.free_outgrown(address, span) };
+        }
+    }
+    // SAFETY: handed on to the caller.
+    unsafe { free(block) }
 }
 
 /// Whether a block that begins inside a huge page grows beyond one. It is copied to the start of a huge page then, while it is

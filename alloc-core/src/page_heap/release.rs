@@ -7,7 +7,7 @@ use super::PageHeap;
 use super::filler::tier_bit;
 use super::inner::{Give, account};
 use super::range_tracker::PurgeBy;
-use super::tracker::{HUGE_PAGES, HUGE_SIZE, State, Tracker, TrackerMap};
+use super::tracker::{HUGE_PAGES, HUGE_SHIFT, HUGE_SIZE, State, Tracker, TrackerMap};
 use core::ptr::NonNull;
 use page_backend::{Capabilities, PageBackend, Reason, Tier};
 use size_classes::PAGE_SIZE;
@@ -283,6 +283,44 @@ impl<B: PageBackend> PageHeap<B> {
                 inner.events.decommit_bytes += (went * PAGE_SIZE) as u64;
             }
             Some(went)
+        }
+    }
+
+    /// Takes pages back and gives their memory to the system at once, where the backend can do that with a part of a mapping.
+    ///
+    /// # Safety
+    /// As for [`free`](Self::free); all pages are of one run.
+    pub(crate) unsafe fn free_at_once(&self, ptr: NonNull<u8>, pages: usize) {
+        let first = ptr.as_ptr().addr() >> HUGE_SHIFT;
+        let last = (ptr.as_ptr().addr() + pages * PAGE_SIZE - 1) >> HUGE_SHIFT;
+        // SAFETY: the pages are the caller's, so their records are live.
+        let tier = unsafe { (*self.inner.lock().map().get(first)).tier };
+        let caps = self.backend.capabilities(tier);
+        if !caps.contains(Capabilities::PARTIAL_PURGE) {
+            // SAFETY: handed on to the caller.
+            return unsafe { self.free(ptr, pages) };
+        }
+        for number in first..=last {
+            let inner = self.inner.lock();
+            let t = inner.map().get(number);
+            // SAFETY: as above; the record is changed under the lock.
+            let (opens, base) = unsafe { (!core::mem::replace(&mut (*t).holes, true), (*t).base) };
+            drop(inner);
+            if opens {
+                // SAFETY: the huge page is mapped as long as pages of it are in use.
+                unsafe { self.backend.set_holes(base, HUGE_SIZE, tier, true) };
+            }
+        }
+        // SAFETY: the pages are in use by the caller, who gives them away: nobody else finds them before they are back.
+        unsafe {
+            if self.backend.purge(ptr, pages * PAGE_SIZE, tier).is_err() {
+                return self.free(ptr, pages);
+            }
+            let mut inner = self.inner.lock();
+            let zero = caps.contains(Capabilities::ZERO_AFTER_PURGE);
+            inner.give(ptr, pages, Give::Purged { zero });
+            inner.events.decommit_count += 1;
+            inner.events.decommit_bytes += (pages * PAGE_SIZE) as u64;
         }
     }
 
