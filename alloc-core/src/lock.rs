@@ -14,18 +14,20 @@ use page_backend::sys;
 pub(crate) enum Rank {
     /// The list of thread caches.
     Registry = 0,
+    /// The drain of a CPU's cache.
+    Draining = 1,
     /// The central list of one size class; one at a time, except in fork.
-    Central = 1,
+    Central = 2,
     /// The list of large blocks of one heap.
-    Large = 2,
+    Large = 3,
     /// The page heap of one heap.
-    PageHeap = 3,
+    PageHeap = 4,
     /// Growing the page map.
-    PageMap = 4,
+    PageMap = 5,
     /// A pool of type-stable records.
-    Pool = 5,
+    Pool = 6,
     /// The metadata arena.
-    Arena = 6,
+    Arena = 7,
 }
 
 const FREE: u32 = 0;

@@ -47,6 +47,8 @@ fn settings_that_move_work_break_threads_or_forks() {
         "release_delay:0",
         "check:full",
         "max_total_thread_cache_bytes:512KiB",
+        "percpu_cache:1",
+        "percpu_cache:1,background_thread:true,release_delay:0",
     ] {
         for (program, args, expected) in [
             (&storm, &["160", "trim"][..], "failed = 0\n"),

@@ -242,9 +242,10 @@ pub(crate) fn in_metadata_work() -> bool {
     tls::slot() == sentinel_metadata()
 }
 
-/// Locks the front end for a fork, in the order of ranks; the engine's locks come between.
+/// Locks the front end's pools for a fork. Its locks of the first rank, the registry's and the one that a drain holds, are taken
+/// before the engine's.
 pub(crate) fn lock_pools_for_fork() {
-    per_cpu::lock_for_fork();
+    per_cpu::lock_pools_for_fork();
     slots::lock_for_fork();
     metadata::lock_for_fork();
 }
@@ -256,6 +257,6 @@ pub(crate) unsafe fn unlock_pools_after_fork() {
     unsafe {
         metadata::unlock_after_fork();
         slots::unlock_after_fork();
-        per_cpu::unlock_after_fork();
+        per_cpu::unlock_pools_after_fork();
     }
 }

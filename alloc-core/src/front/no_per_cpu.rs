@@ -38,4 +38,8 @@ pub(crate) fn lock_for_fork() {}
 
 pub(crate) unsafe fn unlock_after_fork() {}
 
+pub(crate) fn lock_pools_for_fork() {}
+
+pub(crate) unsafe fn unlock_pools_after_fork() {}
+
 pub(crate) unsafe fn after_fork_in_child() {}

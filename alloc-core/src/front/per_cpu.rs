@@ -33,7 +33,7 @@ static AREA: AtomicIsize = AtomicIsize::new(0);
 /// CPUs that the machine may have.
 static CPUS: AtomicUsize = AtomicUsize::new(0);
 /// Held while a CPU is drained.
-static DRAINING: Lock<()> = Lock::new(Rank::Registry, ());
+static DRAINING: Lock<()> = Lock::new(Rank::Draining, ());
 /// Where the search for idle CPUs goes on, and each CPU's events when it was last looked at.
 static IDLE_AT: AtomicUsize = AtomicUsize::new(0);
 static SEEN: [AtomicU32; MAX_CPUS] = [const { AtomicU32::new(0) }; MAX_CPUS];
@@ -213,19 +213,27 @@ pub(crate) fn drain_an_idle_one<B: PageBackend>(engine: &Engine<B>) {
     }
 }
 
+/// Keeps drains out for the time of a fork: they take the engine's locks, so this comes before those.
 pub(crate) fn lock_for_fork() {
     DRAINING.lock_for_fork();
-    RECORDS.lock_for_fork();
 }
 
 /// # Safety
 /// As [`Lock::unlock_after_fork`].
 pub(crate) unsafe fn unlock_after_fork() {
     // SAFETY: handed on to the caller.
-    unsafe {
-        RECORDS.unlock_after_fork();
-        DRAINING.unlock_after_fork();
-    }
+    unsafe { DRAINING.unlock_after_fork() }
+}
+
+pub(crate) fn lock_pools_for_fork() {
+    RECORDS.lock_for_fork();
+}
+
+/// # Safety
+/// As [`Lock::unlock_after_fork`].
+pub(crate) unsafe fn unlock_pools_after_fork() {
+    // SAFETY: handed on to the caller.
+    unsafe { RECORDS.unlock_after_fork() }
 }
 
 /// In a forked child: bins that other threads had open are nobody's now, and are made empty.

@@ -33,6 +33,7 @@ static FORKING_THREAD: AtomicUsize = AtomicUsize::new(0);
 pub(super) extern "C" fn prepare() {
     let Some(inside) = front::enter_existing() else { return };
     registry::lock_for_fork();
+    front::per_cpu::lock_for_fork();
     // SAFETY: the registry's lock is held.
     unsafe { *FORKING.0.get() = Some(inside) };
     FORKING_THREAD.store(tls::identity(), Ordering::Relaxed);
@@ -61,6 +62,7 @@ unsafe fn unlock() -> Option<front::Inside> {
         span::unlock_pools_after_fork();
         PAGE_MAP.unlock_after_fork();
         HEAP.unlock_after_fork();
+        front::per_cpu::unlock_after_fork();
         (*FORKING.0.get()).take()
     }
 }

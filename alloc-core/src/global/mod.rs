@@ -50,32 +50,13 @@ pub fn has_per_cpu_caches() -> bool {
     per_cpu::area() != 0
 }
 
-/// Takes an object of a class out of this CPU's or this thread's bin; null when it has none.
+/// Takes an object of a class out of this thread's bin; null when it has none.
 #[inline(always)]
 fn pop(class: u8) -> *mut u8 {
-    let area = per_cpu::area();
     // SAFETY: the slot holds this thread's bins or a sentinel, and the table's classes are below BINS.
-    unsafe {
-        if area != 0 {
-            return per_cpu::pop(area, class as usize);
-        }
-        match Bins::pop(tls::slot(), class as usize) {
-            Some(object) => object.as_ptr(),
-            None => null_mut(),
-        }
-    }
-}
-
-/// Puts an object of a class into this CPU's or this thread's bin; `false` when that cannot take it.
-///
-/// # Safety
-/// `class` is below BINS, and the object of that class; the caller gives it away unless the answer is `false`.
-#[inline(always)]
-unsafe fn push(class: usize, object: *mut u8) -> bool {
-    let area = per_cpu::area();
-    // SAFETY: the slot holds this thread's bins or a sentinel; the rest is the caller's.
-    unsafe {
-        if area != 0 { per_cpu::push(area, class, object) } else { Bins::push(tls::slot(), class, object) }
+    match unsafe { Bins::pop(tls::slot(), class as usize) } {
+        Some(object) => object.as_ptr(),
+        None => null_mut(),
     }
 }
 
@@ -96,12 +77,22 @@ pub fn alloc_slow(size: usize) -> *mut u8 {
     alloc_in_class(CLASSES.class_of(size))
 }
 
-/// An object of a class, from the thread's cache if it has one.
+/// An object of a class, from this CPU's or this thread's cache if that has one.
+///
+/// With caches per CPU the thread's slot always misses, and the first thing here is the CPU's bin.
 fn alloc_in_class(class: u8) -> *mut u8 {
-    let object = pop(class);
+    let area = per_cpu::area();
+    // SAFETY: the table's classes are below BINS.
+    let object = if area != 0 { unsafe { per_cpu::pop(area, class as usize) } } else { pop(class) };
     if !object.is_null() {
         return object;
     }
+    refill(class)
+}
+
+#[cold]
+#[inline(never)]
+fn refill(class: u8) -> *mut u8 {
     start::ensure();
     if raw_fork::noticed() {
         fork::leave_parents_ways();
@@ -166,9 +157,9 @@ pub fn alloc_zeroed(size: usize) -> *mut u8 {
 #[inline(always)]
 pub unsafe fn free_fast(block: *mut u8) -> bool {
     let Some(class) = PAGE_MAP.class_in_reach(block.addr()) else { return false };
-    // SAFETY: the page map holds classes below BINS alone, and class 0, which every foreign pointer has, is a bin that always
-    // misses.
-    unsafe { push(class, block) }
+    // SAFETY: the slot holds this thread's bins or a sentinel; the page map holds classes below BINS alone, and class 0, which
+    // every foreign pointer has, is a bin that always misses.
+    unsafe { Bins::push(tls::slot(), class, block) }
 }
 
 /// Frees a block of any of the heap's families: small, large, private, side. Null is allowed.
@@ -196,8 +187,24 @@ pub unsafe fn free(block: *mut u8) {
 #[cold]
 #[inline(never)]
 pub unsafe fn free_slow(block: *mut u8) {
-    let Some(address) = NonNull::new(block) else { return };
     let class = PAGE_MAP.class_of(block.addr());
+    let area = per_cpu::area();
+    // SAFETY: the page map holds classes below BINS alone, and class 0 is a bin that always misses.
+    if area != 0 && unsafe { per_cpu::push(area, class.into(), block) } {
+        return;
+    }
+    // SAFETY: handed on to the caller.
+    unsafe { free_missed(block, class) }
+}
+
+/// What [`free_slow`] does when the CPU's bin has missed as well.
+///
+/// # Safety
+/// As for [`free`]; `class` is the class of the block's page.
+#[cold]
+#[inline(never)]
+unsafe fn free_missed(block: *mut u8, class: u8) {
+    let Some(address) = NonNull::new(block) else { return };
     // SAFETY: handed on to the caller.
     unsafe {
         if class != 0 {
@@ -224,8 +231,8 @@ pub unsafe fn free_sized_fast(block: *mut u8, size: usize) -> bool {
         return false;
     }
     let class = CLASSES.class_of_small(size);
-    // SAFETY: the table's classes are below BINS; the caller vouches for the size.
-    unsafe { push(class as usize, block) }
+    // SAFETY: as in `free_fast`; the caller vouches for the size.
+    unsafe { Bins::push(tls::slot(), class as usize, block) }
 }
 
 /// Frees a block whose size the caller vouches for.
