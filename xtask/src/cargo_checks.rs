@@ -71,6 +71,7 @@ const PARTS: &[&str] = &[
     "front",
     "page_heap::tests::filler",
     "page_heap::tests::range_tracker",
+    "page_heap::tests::small",
     "snapshot",
     "stats_page",
 ];
