@@ -3,6 +3,7 @@
 //! A bench is a module here with `run` and a line in [`KINDS`]. It hands its cases to [`rounds::alternate`] and draws
 //! what it has from the [`results::Results`].
 
+mod instructions;
 mod latency;
 mod memory;
 mod micro;
@@ -36,7 +37,7 @@ pub(crate) const USAGE: &str =
 #[derive(Parser, Debug)]
 #[command(name = "cargo xtask bench", no_binary_name = true)]
 struct Options {
-    /// suite: real programs; micro: small loads; scale: cost against heap size, threads, block size; latency: every
+    /// suite: real programs; micro: small loads; instructions: of each call; scale: cost against heap size, threads, block size; latency: every
     /// call timed; memory: what threads and freed memory keep; mysql: field reports about a database server
     #[arg(value_name = "KIND", required = true)]
     kinds: Vec<String>,
@@ -74,6 +75,7 @@ type Kind = (&'static str, fn(&Bench, &mut Results) -> Result<()>);
 const KINDS: &[Kind] = &[
     ("suite", suite::run),
     ("micro", micro::run),
+    ("instructions", instructions::run),
     ("scale", scale::run),
     ("latency", latency::run),
     ("memory", memory::run),

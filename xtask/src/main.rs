@@ -12,6 +12,7 @@ mod cargo_checks;
 mod check_abi;
 mod environment;
 mod exec;
+mod golden;
 mod hugepages;
 mod instructions;
 mod launcher;

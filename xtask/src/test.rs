@@ -39,6 +39,9 @@ struct Options {
     /// Measure the battery's programs on both heaps in turn and write docs/memory.md
     #[arg(long)]
     write_docs: bool,
+    /// Write the golden file of instruction counts anew instead of comparing with it
+    #[arg(long)]
+    write_golden: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -56,7 +59,7 @@ enum Step {
     Abi,
     /// Page faults at the start of small programs
     Startup,
-    /// Instructions of a malloc/free pair, beside gperftools
+    /// Instructions of the heap's calls, beside gperftools and the golden file
     Instructions,
     /// Wrong frees, overflows, wrong settings, missing limits
     BadInput,
@@ -132,7 +135,7 @@ fn steps(options: &Options, tally: &mut Tally) -> Result<()> {
     }
     if has(Step::Instructions) {
         tally.heading("instructions");
-        instructions::run(tally, &library, &tools);
+        instructions::run(tally, &library, &tools, options.write_golden);
     }
     if has(Step::BadInput) {
         tally.heading("bad-input");

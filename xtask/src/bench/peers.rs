@@ -29,6 +29,16 @@ const PACKAGES: [(&str, &str, &str); 3] = [
     ("mimalloc 2", "libmimalloc.so.2.0", "libmimalloc2.0"),
 ];
 
+impl Allocator {
+    /// The library to preload; `None` for the C library's own heap.
+    pub(crate) fn library(&self) -> Option<&Path> {
+        match &self.heap {
+            Heap::Ours { library, .. } | Heap::Peer { library } => Some(library),
+            Heap::System | Heap::SystemForced => None,
+        }
+    }
+}
+
 /// Peers that are neither packaged nor published in their present version.
 const UNPUBLISHED: [(&str, &str); 2] =
     [("rpmalloc", "the published crate is version 1"), ("tcmalloc", "google/tcmalloc is not packaged")];
