@@ -296,7 +296,10 @@ impl<B: PageBackend> PageHeap<B> {
         // SAFETY: the pages are the caller's, so their records are live.
         let tier = unsafe { (*self.inner.lock().map().get(first)).tier };
         let caps = self.backend.capabilities(tier);
-        if !caps.contains(Capabilities::PARTIAL_PURGE) {
+        // Where the system's pages are larger than ours, the ends of the run may share theirs with other runs.
+        let unit = self.purge_by(tier, false).unit * PAGE_SIZE;
+        let whole = ptr.as_ptr().addr().is_multiple_of(unit) && (pages * PAGE_SIZE).is_multiple_of(unit);
+        if !whole || !caps.contains(Capabilities::PARTIAL_PURGE) {
             // SAFETY: handed on to the caller.
             return unsafe { self.free(ptr, pages) };
         }

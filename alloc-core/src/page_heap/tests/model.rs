@@ -78,7 +78,9 @@ impl Model {
                 let (ptr, pages, tag) = self.runs.remove(&key).unwrap();
                 Self::verify(ptr, pages, tag);
                 // SAFETY: the run is this test's and not used again.
-                unsafe { self.heap.free(ptr, pages) };
+                unsafe {
+                    if op < 66 { self.heap.free(ptr, pages) } else { self.heap.free_at_once(ptr, pages) }
+                }
             }
             70..74 => {
                 // A part of a run goes: the tail, or the front.
