@@ -22,6 +22,7 @@ use crate::heap::{Block, Engine};
 use crate::page_map::PAGE_MAP;
 use crate::report::{self, Fault};
 use crate::side;
+use crate::span::Span;
 use crate::tls;
 use bins::{Bins, sentinel_busy, sentinel_direct, sentinel_empty, sentinel_metadata};
 use core::ptr::NonNull;
@@ -208,6 +209,16 @@ pub(crate) unsafe fn free_other<B: PageBackend>(
         }
         return Ok(());
     };
+    // SAFETY: handed on to the caller.
+    unsafe { free_of_span(engine, block, span) };
+    Ok(())
+}
+
+/// Frees a block of the heap that its span belongs to. The thread is inside.
+///
+/// # Safety
+/// The caller gives the block away; `span` is what the page map says of it.
+unsafe fn free_of_span<B: PageBackend>(engine: &Engine<B>, block: NonNull<u8>, span: NonNull<Span>) {
     // SAFETY: a span in the page map is valid, and its owner outlives it.
     unsafe {
         match span.as_ref().owner.as_ref() {
@@ -215,7 +226,6 @@ pub(crate) unsafe fn free_other<B: PageBackend>(
             None => engine.free(block, span),
         }
     }
-    Ok(())
 }
 
 /// The pointer is not one of the heap's.
@@ -227,13 +237,8 @@ fn free_waiting<B: PageBackend>(engine: &Engine<B>) {
         let (Some(block), Some(span)) = (NonNull::new(block), PAGE_MAP.span_of(block.addr())) else {
             return report::fault(Fault::Foreign, block);
         };
-        // SAFETY: as in `free_other`; the nested call gave the block away.
-        unsafe {
-            match span.as_ref().owner.as_ref() {
-                Some(owner) => (owner.free)(owner.heap, block, span),
-                None => engine.free(block, span),
-            }
-        }
+        // SAFETY: the nested call gave the block away.
+        unsafe { free_of_span(engine, block, span) };
     });
 }
 

@@ -93,10 +93,7 @@ fn alloc_in_class(class: u8) -> *mut u8 {
 #[cold]
 #[inline(never)]
 fn refill(class: u8) -> *mut u8 {
-    start::ensure();
-    if raw_fork::noticed() {
-        fork::leave_parents_ways();
-    }
+    before_slow_path();
     let first = tls::slot() == sentinel_empty();
     let object = front::alloc_class(&HEAP, class);
     if first {
@@ -118,11 +115,17 @@ pub fn alloc_aligned(align: usize, size: usize) -> *mut u8 {
     alloc_large(size, align).map_or(null_mut(), |block| block.ptr.as_ptr())
 }
 
-fn alloc_large(size: usize, align: usize) -> Option<Block> {
+/// What every allocation sees to before it takes new memory: that the settings are read, and that the child of an unannounced
+/// fork has left its parent's ways.
+fn before_slow_path() {
     start::ensure();
     if raw_fork::noticed() {
         fork::leave_parents_ways();
     }
+}
+
+fn alloc_large(size: usize, align: usize) -> Option<Block> {
+    before_slow_path();
     let block = front::alloc_large(&HEAP, size, align);
     release::on_slow_path();
     block
