@@ -17,7 +17,7 @@ const LARGE: usize = 64 << 10;
 /// The first chunk is part of the program image: a small process needs no other and makes no system call for it.
 const FIRST_CHUNK: usize = 48 << 10;
 
-#[repr(align(4096))]
+#[repr(align(64))]
 struct FirstChunk(UnsafeCell<[u8; FIRST_CHUNK]>);
 // SAFETY: handed out piece by piece under the arena's lock; each piece has one owner.
 unsafe impl Sync for FirstChunk {}
