@@ -3,6 +3,7 @@
 use crate::backend::{Capabilities, MapError, Mapping, PageBackend, Tier, Usage};
 use crate::capped::Capped;
 use crate::counters::Fallbacks;
+use crate::forward::forward_by_tier;
 use core::ptr::NonNull;
 
 /// Asks `A`, and `B` for what `A` refuses. Chains of more links are chains of chains.
@@ -56,13 +57,10 @@ impl<A: PageBackend, B: PageBackend> Chain<A, B> {
 // SAFETY: every call goes to the link that the tier belongs to, whose contract holds; `map` gives memory of
 // one link, and a refusal of the first has no effect.
 unsafe impl<A: PageBackend, B: PageBackend> PageBackend for Chain<A, B> {
+    forward_by_tier!(Self::link);
+
     fn granule(&self) -> usize {
         self.first.granule().min(self.second.granule())
-    }
-
-    fn granule_of(&self, tier: Tier) -> usize {
-        let (link, tier) = self.link(tier);
-        link.granule_of(tier)
     }
 
     fn map(&self, size: usize, align: usize) -> Result<Mapping, MapError> {
@@ -76,67 +74,8 @@ unsafe impl<A: PageBackend, B: PageBackend> PageBackend for Chain<A, B> {
         }
     }
 
-    unsafe fn purge(&self, ptr: NonNull<u8>, size: usize, tier: Tier) -> Result<(), MapError> {
-        let (link, tier) = self.link(tier);
-        // SAFETY: as the caller vouches.
-        unsafe { link.purge(ptr, size, tier) }
-    }
-
-    unsafe fn restore(&self, ptr: NonNull<u8>, size: usize, tier: Tier) -> Result<(), MapError> {
-        let (link, tier) = self.link(tier);
-        // SAFETY: as the caller vouches.
-        unsafe { link.restore(ptr, size, tier) }
-    }
-
-    fn fills_huge_pages(&self, tier: Tier) -> bool {
-        let (link, tier) = self.link(tier);
-        link.fills_huge_pages(tier)
-    }
-
-    unsafe fn set_holes(&self, ptr: NonNull<u8>, size: usize, tier: Tier, holes: bool) {
-        let (link, tier) = self.link(tier);
-        // SAFETY: as the caller vouches.
-        unsafe { link.set_holes(ptr, size, tier, holes) }
-    }
-
-    unsafe fn unmap(&self, ptr: NonNull<u8>, size: usize, tier: Tier) -> Result<(), MapError> {
-        let (link, tier) = self.link(tier);
-        // SAFETY: as the caller vouches.
-        unsafe { link.unmap(ptr, size, tier) }
-    }
-
-    unsafe fn grow(&self, ptr: NonNull<u8>, size: usize, extra: usize, tier: Tier) -> Result<(), MapError> {
-        let (link, tier) = self.link(tier);
-        // SAFETY: as the caller vouches.
-        unsafe { link.grow(ptr, size, extra, tier) }
-    }
-
-    unsafe fn remap(
-        &self,
-        ptr: NonNull<u8>,
-        size: usize,
-        new_size: usize,
-        align: usize,
-        tier: Tier,
-    ) -> Result<Mapping, MapError> {
-        let (link, own) = self.link(tier);
-        // SAFETY: as the caller vouches.
-        let mapping = unsafe { link.remap(ptr, size, new_size, align, own)? };
-        Ok(Mapping { tier: Tier(tier.0 - own.0 + mapping.tier.0), ..mapping })
-    }
-
-    fn capabilities(&self, tier: Tier) -> Capabilities {
-        let (link, tier) = self.link(tier);
-        link.capabilities(tier)
-    }
-
     fn tiers(&self) -> usize {
         self.first.tiers() + self.second.tiers()
-    }
-
-    fn name(&self, tier: Tier) -> &'static str {
-        let (link, tier) = self.link(tier);
-        link.name(tier)
     }
 
     fn usage(&self, tier: Tier) -> Usage {

@@ -1,47 +1,46 @@
-//! Backends that only stand for another one.
+//! Backends that only stand for others.
 
 use crate::backend::{Capabilities, MapError, Mapping, PageBackend, Tier, Usage};
 use crate::hugetlb::Hugetlb;
 use crate::mmap::Mmap;
 use core::ptr::NonNull;
 
-/// Sends every method of [`PageBackend`] to the backend that `$get` returns.
-macro_rules! forward {
-    ($get:expr) => {
-        fn granule(&self) -> usize {
-            $get(self).granule()
-        }
-
+/// Sends each method of [`PageBackend`] that is about one tier, but for `usage`, to the backend that
+/// `$route(self, tier)` returns, with that backend's own number of the tier.
+macro_rules! forward_by_tier {
+    ($route:expr) => {
         fn granule_of(&self, tier: Tier) -> usize {
-            $get(self).granule_of(tier)
-        }
-
-        fn map(&self, size: usize, align: usize) -> Result<Mapping, MapError> {
-            $get(self).map(size, align)
+            let (pages, tier) = $route(self, tier);
+            pages.granule_of(tier)
         }
 
         unsafe fn purge(&self, ptr: NonNull<u8>, size: usize, tier: Tier) -> Result<(), MapError> {
+            let (pages, tier) = $route(self, tier);
             // SAFETY: as the caller vouches.
-            unsafe { $get(self).purge(ptr, size, tier) }
+            unsafe { pages.purge(ptr, size, tier) }
         }
 
         unsafe fn restore(&self, ptr: NonNull<u8>, size: usize, tier: Tier) -> Result<(), MapError> {
+            let (pages, tier) = $route(self, tier);
             // SAFETY: as the caller vouches.
-            unsafe { $get(self).restore(ptr, size, tier) }
+            unsafe { pages.restore(ptr, size, tier) }
         }
 
         fn fills_huge_pages(&self, tier: Tier) -> bool {
-            $get(self).fills_huge_pages(tier)
+            let (pages, tier) = $route(self, tier);
+            pages.fills_huge_pages(tier)
         }
 
         unsafe fn set_holes(&self, ptr: NonNull<u8>, size: usize, tier: Tier, holes: bool) {
+            let (pages, tier) = $route(self, tier);
             // SAFETY: as the caller vouches.
-            unsafe { $get(self).set_holes(ptr, size, tier, holes) }
+            unsafe { pages.set_holes(ptr, size, tier, holes) }
         }
 
         unsafe fn unmap(&self, ptr: NonNull<u8>, size: usize, tier: Tier) -> Result<(), MapError> {
+            let (pages, tier) = $route(self, tier);
             // SAFETY: as the caller vouches.
-            unsafe { $get(self).unmap(ptr, size, tier) }
+            unsafe { pages.unmap(ptr, size, tier) }
         }
 
         unsafe fn grow(
@@ -51,8 +50,9 @@ macro_rules! forward {
             extra: usize,
             tier: Tier,
         ) -> Result<(), MapError> {
+            let (pages, tier) = $route(self, tier);
             // SAFETY: as the caller vouches.
-            unsafe { $get(self).grow(ptr, size, extra, tier) }
+            unsafe { pages.grow(ptr, size, extra, tier) }
         }
 
         unsafe fn remap(
@@ -63,20 +63,41 @@ macro_rules! forward {
             align: usize,
             tier: Tier,
         ) -> Result<Mapping, MapError> {
+            let (pages, own) = $route(self, tier);
             // SAFETY: as the caller vouches.
-            unsafe { $get(self).remap(ptr, size, new_size, align, tier) }
+            let mapping = unsafe { pages.remap(ptr, size, new_size, align, own)? };
+            Ok(Mapping { tier: Tier(tier.0 - own.0 + mapping.tier.0), ..mapping })
         }
 
         fn capabilities(&self, tier: Tier) -> Capabilities {
-            $get(self).capabilities(tier)
+            let (pages, tier) = $route(self, tier);
+            pages.capabilities(tier)
+        }
+
+        fn name(&self, tier: Tier) -> &'static str {
+            let (pages, tier) = $route(self, tier);
+            pages.name(tier)
+        }
+    };
+}
+
+pub(crate) use forward_by_tier;
+
+/// Sends every method of [`PageBackend`] to the backend that `$get` returns.
+macro_rules! forward {
+    ($get:expr) => {
+        forward_by_tier!(|own, tier| ($get(own), tier));
+
+        fn granule(&self) -> usize {
+            $get(self).granule()
+        }
+
+        fn map(&self, size: usize, align: usize) -> Result<Mapping, MapError> {
+            $get(self).map(size, align)
         }
 
         fn tiers(&self) -> usize {
             $get(self).tiers()
-        }
-
-        fn name(&self, tier: Tier) -> &'static str {
-            $get(self).name(tier)
         }
 
         fn usage(&self, tier: Tier) -> Usage {

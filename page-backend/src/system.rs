@@ -3,7 +3,7 @@
 use crate::backend::{Capabilities, MapError, Mapping, PageBackend, Reason, Step, Tier, Usage};
 use crate::capped::Capped;
 use crate::counters::Fallbacks;
-use crate::forward::AnyPages;
+use crate::forward::{AnyPages, forward_by_tier};
 use crate::hugetlb::{HugeSize, HugeSource, Hugetlb};
 use crate::locked::{LockMode, LockTime, Locked};
 use crate::mmap::Mmap;
@@ -245,13 +245,10 @@ impl Link {
 // SAFETY: every call goes to the backend that the tier belongs to, whose contract holds; tiers never change
 // their backend, since links are only ever added behind tier 0, once.
 unsafe impl PageBackend for System {
+    forward_by_tier!(Self::route);
+
     fn granule(&self) -> usize {
         sys::page_size()
-    }
-
-    fn granule_of(&self, tier: Tier) -> usize {
-        let (pages, tier) = self.route(tier);
-        pages.granule_of(tier)
     }
 
     fn map(&self, size: usize, align: usize) -> Result<Mapping, MapError> {
@@ -281,67 +278,8 @@ unsafe impl PageBackend for System {
         Err(last)
     }
 
-    unsafe fn purge(&self, ptr: NonNull<u8>, size: usize, tier: Tier) -> Result<(), MapError> {
-        let (pages, tier) = self.route(tier);
-        // SAFETY: as the caller vouches.
-        unsafe { pages.purge(ptr, size, tier) }
-    }
-
-    unsafe fn restore(&self, ptr: NonNull<u8>, size: usize, tier: Tier) -> Result<(), MapError> {
-        let (pages, tier) = self.route(tier);
-        // SAFETY: as the caller vouches.
-        unsafe { pages.restore(ptr, size, tier) }
-    }
-
-    fn fills_huge_pages(&self, tier: Tier) -> bool {
-        let (pages, tier) = self.route(tier);
-        pages.fills_huge_pages(tier)
-    }
-
-    unsafe fn set_holes(&self, ptr: NonNull<u8>, size: usize, tier: Tier, holes: bool) {
-        let (pages, tier) = self.route(tier);
-        // SAFETY: as the caller vouches.
-        unsafe { pages.set_holes(ptr, size, tier, holes) }
-    }
-
-    unsafe fn unmap(&self, ptr: NonNull<u8>, size: usize, tier: Tier) -> Result<(), MapError> {
-        let (pages, tier) = self.route(tier);
-        // SAFETY: as the caller vouches.
-        unsafe { pages.unmap(ptr, size, tier) }
-    }
-
-    unsafe fn grow(&self, ptr: NonNull<u8>, size: usize, extra: usize, tier: Tier) -> Result<(), MapError> {
-        let (pages, tier) = self.route(tier);
-        // SAFETY: as the caller vouches.
-        unsafe { pages.grow(ptr, size, extra, tier) }
-    }
-
-    unsafe fn remap(
-        &self,
-        ptr: NonNull<u8>,
-        size: usize,
-        new_size: usize,
-        align: usize,
-        tier: Tier,
-    ) -> Result<Mapping, MapError> {
-        let (pages, own) = self.route(tier);
-        // SAFETY: as the caller vouches.
-        let mapping = unsafe { pages.remap(ptr, size, new_size, align, own)? };
-        Ok(Mapping { tier: Tier(tier.0 - own.0 + mapping.tier.0), ..mapping })
-    }
-
-    fn capabilities(&self, tier: Tier) -> Capabilities {
-        let (pages, tier) = self.route(tier);
-        pages.capabilities(tier)
-    }
-
     fn tiers(&self) -> usize {
         self.links().last().map_or(1, |link| usize::from(link.base) + link.pages.tiers())
-    }
-
-    fn name(&self, tier: Tier) -> &'static str {
-        let (pages, tier) = self.route(tier);
-        pages.name(tier)
     }
 
     fn usage(&self, tier: Tier) -> Usage {
