@@ -8,7 +8,7 @@ use crate::lock::{Lock, Rank};
 use crate::page_heap::PageHeap;
 use crate::page_map::{HUGE_PAGE, PAGE_MAP};
 use crate::report::{self, Fault, Rejected};
-use crate::span::Span;
+use crate::span::{Owner, Span};
 use core::cell::UnsafeCell;
 use core::ptr::{NonNull, null_mut};
 use page_backend::PageBackend;
@@ -16,14 +16,6 @@ use size_classes::{CLASS_COUNT, CLASSES, MAX_SMALL, PAGE_SIZE};
 
 /// Requests above this are refused, as the C standard's `ptrdiff_t` asks.
 const MAX_REQUEST: usize = isize::MAX as usize;
-
-/// How to reach the private heap that a span belongs to, without knowing its backend.
-pub(crate) struct Owner {
-    /// The heap's engine.
-    pub(crate) heap: *const (),
-    /// Frees a block of that heap.
-    pub(crate) free: unsafe fn(heap: *const (), block: NonNull<u8>, span: NonNull<Span>),
-}
 
 /// A heap's engine.
 pub(crate) struct Engine<B: PageBackend> {

@@ -2,13 +2,13 @@
 
 use crate::arena::META;
 use crate::front;
-use crate::heap::{Engine, Owner};
+use crate::heap::Engine;
 use crate::lock::{Lock, Rank};
 use crate::page_heap::ReleaseMode;
 use crate::page_map::PAGE_MAP;
 use crate::report::{self, Fault};
 use crate::settings::Settings;
-use crate::span::Span;
+use crate::span::{Owner, Span};
 use core::alloc::Layout;
 use core::fmt;
 use core::marker::PhantomData;

@@ -22,7 +22,7 @@ pub(crate) struct Span {
     /// First byte, on a page boundary.
     pub(crate) start: *mut u8,
     /// The private heap that the span belongs to; null for the global heap.
-    pub(crate) owner: *const crate::heap::Owner,
+    pub(crate) owner: *const Owner,
     /// Length in pages.
     pub(crate) pages: usize,
     /// Objects in all: 1 for a large block.
@@ -37,6 +37,14 @@ pub(crate) struct Span {
     words: u8,
 }
 
+/// How to reach the private heap that a span belongs to, without knowing its backend.
+pub(crate) struct Owner {
+    /// The heap's engine.
+    pub(crate) heap: *const (),
+    /// Frees a block of that heap.
+    pub(crate) free: unsafe fn(heap: *const (), block: NonNull<u8>, span: NonNull<Span>),
+}
+
 static NARROW: Pool<Span, { NARROW_OBJECTS / 8 }> = Pool::new();
 static WIDE: Pool<Span, { MAX_OBJECTS / 8 }> = Pool::new();
 
@@ -47,7 +55,7 @@ impl Span {
         pages: usize,
         class: u8,
         objects: usize,
-        owner: *const crate::heap::Owner,
+        owner: *const Owner,
     ) -> Option<NonNull<Span>> {
         debug_assert!(objects <= MAX_OBJECTS && objects > 0);
         let words = if class == 0 { 0 } else { objects.div_ceil(WORD_BITS) };

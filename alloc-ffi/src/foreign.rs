@@ -6,8 +6,8 @@
 //! and as it is now is libc's, and libc's own function gets it. Anything else the heap
 //! leaves as it is, unread, and reports as the setting `foreign` says.
 
+use crate::errno::or_enomem;
 use crate::symbols::{self, Scope};
-use crate::{errno, malloc};
 use alloc_core::global;
 use core::ffi::{CStr, c_void};
 use core::mem::transmute;
@@ -44,7 +44,7 @@ pub(crate) fn libcs(name: &CStr) -> *const c_void {
 /// Frees a block of libc's; leaves any other.
 ///
 /// # Safety
-/// As for [`malloc::free`]; the block is not ours.
+/// As for [`free`](crate::free); the block is not ours.
 #[cold]
 pub(crate) unsafe fn free(ptr: *mut c_void) {
     let theirs = if is_libcs(ptr) { libcs(c"free") } else { ptr::null() };
@@ -61,16 +61,16 @@ pub(crate) unsafe fn free(ptr: *mut c_void) {
 /// Moves a block of libc's to one of ours; refuses any other, whose size nobody knows.
 ///
 /// # Safety
-/// As for [`malloc::realloc`]; the block is not ours, and `size` is not 0.
+/// As for [`realloc`](crate::realloc); the block is not ours, and `size` is not 0.
 #[cold]
 pub(crate) unsafe fn realloc(ptr: *mut c_void, size: usize) -> *mut c_void {
     // SAFETY: the caller's contract.
     let old = unsafe { usable_size(ptr) };
     if old == 0 {
         // SAFETY: the heap does nothing to a block that is not its own but to count and report it.
-        return errno::or_enomem(unsafe { global::realloc(ptr.cast(), size) });
+        return or_enomem(unsafe { global::realloc(ptr.cast(), size) });
     }
-    let block = malloc::allocate(size);
+    let block = or_enomem(global::alloc(size));
     if !block.is_null() {
         // SAFETY: both blocks hold that many bytes and are different; the caller gives the old one up.
         unsafe {
@@ -84,7 +84,7 @@ pub(crate) unsafe fn realloc(ptr: *mut c_void, size: usize) -> *mut c_void {
 /// Asks libc for the size of its block; 0 for any other.
 ///
 /// # Safety
-/// As for [`malloc::malloc_usable_size`]; the block is not ours.
+/// As for [`malloc_usable_size`](crate::malloc_usable_size); the block is not ours.
 #[cold]
 pub(crate) unsafe fn usable_size(ptr: *mut c_void) -> usize {
     let theirs = if is_libcs(ptr) { libcs(c"malloc_usable_size") } else { ptr::null() };

@@ -4,39 +4,12 @@ use crate::backend::{Capabilities, MapError, Mapping, PageBackend, Reason, Step,
 use crate::counters::Bytes;
 use crate::error::{align_up, check_request};
 use crate::mmap::{behind, map_at};
-use crate::pool;
+use crate::pool::{self, HugeSize};
 use crate::populate::populate;
 use crate::sys::{self, Errno, MapFlags};
 use core::ffi::CStr;
 use core::ptr::{self, NonNull};
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
-
-/// The page size of a huge page pool.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum HugeSize {
-    /// 2 MiB.
-    Size2M,
-    /// 1 GiB.
-    Size1G,
-}
-
-impl HugeSize {
-    /// The size in bytes.
-    pub const fn bytes(self) -> usize {
-        match self {
-            Self::Size2M => 2 << 20,
-            Self::Size1G => 1 << 30,
-        }
-    }
-
-    const fn flags(self) -> MapFlags {
-        let size = match self {
-            Self::Size2M => MapFlags::HUGE_2MB,
-            Self::Size1G => MapFlags::HUGE_1GB,
-        };
-        MapFlags::ANONYMOUS.union(MapFlags::HUGETLB).union(size)
-    }
-}
 
 /// The path of a mounted hugetlbfs, kept in place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -31,9 +31,10 @@ pub use capped::Capped;
 pub use chain::Chain;
 pub use fault::{Call, FaultInjector};
 pub use fixed::FixedBuffer;
-pub use hugetlb::{HugeSize, HugeSource, Hugetlb, MountPath};
+pub use hugetlb::{HugeSource, Hugetlb, MountPath};
 pub use locked::{LockMode, LockTime, Locked};
 pub use mmap::Mmap;
+pub use pool::HugeSize;
 pub use system::{FallbackPolicy, LinkConfig, LinkKind, System, SystemConfig};
 pub use thp::ThpPolicy;
 

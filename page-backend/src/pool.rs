@@ -1,10 +1,36 @@
-//! The state of the huge page pools, read when a request has failed, to say why.
+//! The huge page pools: their page sizes, and their state, read when a request has failed, to say why.
 
 use crate::backend::Reason;
-use crate::hugetlb::HugeSize;
 use crate::numbers;
-use crate::sys::Errno;
+use crate::sys::{Errno, MapFlags};
 use core::ffi::CStr;
+
+/// The page size of a huge page pool.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HugeSize {
+    /// 2 MiB.
+    Size2M,
+    /// 1 GiB.
+    Size1G,
+}
+
+impl HugeSize {
+    /// The size in bytes.
+    pub const fn bytes(self) -> usize {
+        match self {
+            Self::Size2M => 2 << 20,
+            Self::Size1G => 1 << 30,
+        }
+    }
+
+    pub(crate) const fn flags(self) -> MapFlags {
+        let size = match self {
+            Self::Size2M => MapFlags::HUGE_2MB,
+            Self::Size1G => MapFlags::HUGE_1GB,
+        };
+        MapFlags::ANONYMOUS.union(MapFlags::HUGETLB).union(size)
+    }
+}
 
 /// What a pool has, in pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

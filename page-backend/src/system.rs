@@ -4,9 +4,10 @@ use crate::backend::{Capabilities, MapError, Mapping, PageBackend, Reason, Step,
 use crate::capped::Capped;
 use crate::counters::Fallbacks;
 use crate::forward::{AnyPages, forward_by_tier};
-use crate::hugetlb::{HugeSize, HugeSource, Hugetlb};
+use crate::hugetlb::{HugeSource, Hugetlb};
 use crate::locked::{LockMode, LockTime, Locked};
 use crate::mmap::Mmap;
+use crate::pool::HugeSize;
 use crate::sys;
 use crate::thp::ThpPolicy;
 use core::cell::UnsafeCell;

@@ -166,21 +166,7 @@ fn in_effect(tools: &Tools, heap: &Heap) -> Result<String> {
         "/proc/self/maps does not show {}",
         library.display()
     );
-    check_memory(mode, |name| proc::kib_of(&text, name).unwrap_or(0))
-}
-
-/// Checks the kind of a process's memory against its mode; `kib` tells figures of `/proc/PID/status`.
-pub(crate) fn check_memory(mode: &Mode, kib: impl Fn(&str) -> u64) -> Result<String> {
-    let (huge, locked) = (kib("HugetlbPages"), kib("VmLck"));
-    let said = format!("HugetlbPages {huge} kB, VmLck {locked} kB");
-    let right = match mode.name {
-        "huge" => huge > 0,
-        "locked" => locked > 1024 && huge == 0,
-        "locked, no limit" => locked <= 64 && huge == 0,
-        _ => huge == 0 && locked == 0,
-    };
-    ensure!(right, "the memory is not of the kind asked for: {said}");
-    Ok(said)
+    mode.check_memory(|name| proc::kib_of(&text, name).unwrap_or(0))
 }
 
 fn print_table(cases: &[Case], choice: &Choice) {

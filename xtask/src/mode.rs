@@ -1,6 +1,7 @@
 //! The ways in which a program is put on the heap, and those on which tests run it.
 
 use crate::exec::{Job, Memlock};
+use anyhow::{Result, ensure};
 use std::ffi::OsString;
 use std::path::PathBuf;
 
@@ -15,6 +16,22 @@ pub(crate) struct Mode {
     pub(crate) pool: Option<u64>,
     /// What the program may lock.
     pub(crate) memlock: Option<Memlock>,
+}
+
+impl Mode {
+    /// Checks that a process's memory is of the kind that the mode asks for; `kib` tells figures of `/proc/PID/status`.
+    pub(crate) fn check_memory(&self, kib: impl Fn(&str) -> u64) -> Result<String> {
+        let (huge, locked) = (kib("HugetlbPages"), kib("VmLck"));
+        let said = format!("HugetlbPages {huge} kB, VmLck {locked} kB");
+        let right = match self.name {
+            "huge" => huge > 0,
+            "locked" => locked > 1024 && huge == 0,
+            "locked, no limit" => locked <= 64 && huge == 0,
+            _ => huge == 0 && locked == 0,
+        };
+        ensure!(right, "the memory is not of the kind asked for: {said}");
+        Ok(said)
+    }
 }
 
 /// Huge pages set aside while a test uses them.

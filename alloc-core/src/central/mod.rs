@@ -6,11 +6,10 @@
 pub(crate) mod batch;
 mod span_list;
 
-use crate::heap::Owner;
 use crate::lock::{Lock, Rank};
 use crate::page_map::PAGE_MAP;
 use crate::report::Rejected;
-use crate::span::Span;
+use crate::span::{Owner, Span};
 use batch::{BatchId, BatchStack};
 use core::ptr::{NonNull, null_mut};
 use core::sync::atomic::{AtomicBool, AtomicI32, Ordering};

@@ -2,9 +2,8 @@
 //!
 //! Objects come from the fullest span that has one, so that sparse spans drain and their pages go back.
 
-use crate::heap::Owner;
 use crate::page_map::PAGE_MAP;
-use crate::span::Span;
+use crate::span::{Owner, Span};
 use core::ptr::null_mut;
 use size_classes::CLASSES;
 

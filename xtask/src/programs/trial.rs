@@ -3,7 +3,7 @@
 use crate::exec::{Finished, Job, Running, Usage, check_interrupt, describe};
 use crate::launcher::Tools;
 use crate::mode::{Heap, Via};
-use crate::{battery, proc, workspace};
+use crate::{proc, workspace};
 use anyhow::{Context, Result, bail, ensure};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -92,7 +92,7 @@ impl Trial<'_> {
     pub(crate) fn stop(&self, server: Server, stop: Job) -> Result<Usage> {
         let usage = proc::usage(server.pid, server.ready)?;
         if let Heap::Ours { mode, .. } = self.heap {
-            battery::check_memory(mode, |name| proc::status_kib(server.pid, name).unwrap_or(0))?;
+            mode.check_memory(|name| proc::status_kib(server.pid, name).unwrap_or(0))?;
         }
         stop.run_ok()?;
         let done = server.job.wait(Duration::from_secs(60))?;
