@@ -2,7 +2,7 @@
 
 use super::keys::{OUR_VARIABLE, VARIABLES, is_near_our_variable};
 use super::parse::{Problem, ProblemKind, parse, parse_variable};
-use super::{Origin, Settings};
+use super::{Origin, Settings, file};
 use crate::message::{self, Message};
 use core::ffi::c_char;
 use page_backend::sys;
@@ -14,6 +14,7 @@ fn misspelled<'a>(entry: &'a [u8], report: &mut dyn FnMut(&Problem<'a>)) {
         report(&Problem {
             kind: ProblemKind::UnknownVariable,
             origin: Origin::Default,
+            line: 0,
             column: 1,
             word: name,
             expected: "",
@@ -29,12 +30,13 @@ fn value_of<'a>(entry: &'a [u8], name: &str) -> Option<&'a [u8]> {
 
 impl Settings {
     /// Settings from the entries of an environment, weakest first: gperftools' variables, then `MALLOC_CONF`
-    /// unless `STRATALLOC_CONF` is set, then that. (A settings file will stand between the last two.)
+    /// unless `STRATALLOC_CONF` is set, then what `file` does, then `STRATALLOC_CONF`.
     ///
     /// Pure: problems go to `report`. Of a variable that occurs twice the first counts, as for `getenv`.
     #[cold]
     pub fn from_entries<'a>(
         entries: impl Iterator<Item = &'a [u8]>,
+        file: impl FnOnce(&mut Self),
         report: &mut dyn FnMut(&Problem<'a>),
     ) -> Self {
         let mut variables: [Option<&[u8]>; VARIABLES.len()] = [None; VARIABLES.len()];
@@ -68,17 +70,20 @@ impl Settings {
                 parse_variable(&mut settings, index as u8, value, report);
             }
         }
-        match (ours, malloc_conf) {
-            (Some(text), _) => parse(&mut settings, text, Origin::StratallocConf, report),
-            (None, Some(text)) => parse(&mut settings, text, Origin::MallocConf, report),
-            (None, None) => {}
+        if let (None, Some(text)) = (ours, malloc_conf) {
+            parse(&mut settings, text, Origin::MallocConf, report);
+        }
+        file(&mut settings);
+        if let Some(text) = ours {
+            parse(&mut settings, text, Origin::StratallocConf, report);
         }
         settings
     }
 
-    /// The settings of this process.
+    /// The settings of this process, with those of the settings file.
     ///
-    /// Problems are written to standard error, one line each; under `abort_conf:true` the process then aborts.
+    /// Problems are written to standard error, one line each; under `abort_conf:true` the process then aborts, but never
+    /// for the file, which every process on the machine reads.
     /// `confirm_conf:true` prints all values. A `secure` process (AT_SECURE: setuid and the like) reads nothing.
     ///
     /// # Safety
@@ -93,7 +98,13 @@ impl Settings {
         // A line meant for jemalloc is no reason for noise at every start; one meant for us is.
         let quiet = |p: &Problem<'_>| p.kind == ProblemKind::WithoutEffect && p.origin == Origin::MallocConf;
         let (mut problems, mut without_effect) = (0u32, 0u32);
-        let mut settings = Self::from_entries(entries, &mut |problem| {
+        let from_file = |settings: &mut Self| {
+            // Miri runs no system calls.
+            if cfg!(not(miri)) {
+                file::read(file::PATH, settings, &mut |problem| problem.message().send());
+            }
+        };
+        let mut settings = Self::from_entries(entries, from_file, &mut |problem| {
             if quiet(problem) {
                 without_effect += 1;
             } else {
@@ -111,7 +122,7 @@ impl Settings {
             if without_effect > 0 {
                 // SAFETY: as above.
                 let entries = unsafe { Entries::new(envp) };
-                Self::from_entries(entries, &mut |problem| {
+                Self::from_entries(entries, |_| {}, &mut |problem| {
                     if quiet(problem) {
                         problem.message().send();
                     }
@@ -127,7 +138,7 @@ impl Settings {
 }
 
 /// The path of the running executable; empty if the kernel does not tell.
-fn executable(path: &mut [u8]) -> &[u8] {
+pub(super) fn executable(path: &mut [u8]) -> &[u8] {
     let link = c"/proc/self/exe";
     let (buffer, size) = (path.as_mut_ptr().expose_provenance(), path.len());
     let args = [libc::AT_FDCWD as usize, link.as_ptr().expose_provenance(), buffer, size, 0, 0];
@@ -137,7 +148,7 @@ fn executable(path: &mut [u8]) -> &[u8] {
 }
 
 /// The command name of the calling thread, which is that of the process while it starts.
-fn command_name(name: &mut [u8; 16]) -> &[u8] {
+pub(super) fn command_name(name: &mut [u8; 16]) -> &[u8] {
     let args = [libc::PR_GET_NAME as usize, name.as_mut_ptr().expose_provenance(), 0, 0, 0, 0];
     // SAFETY: the call writes at most 16 bytes, with a zero at the end, to a buffer of that size.
     if unsafe { sys::syscall(libc::SYS_prctl as usize, args) }.is_err() {

@@ -95,6 +95,8 @@ pub enum Origin {
     Variable(u8),
     /// `MALLOC_CONF`.
     MallocConf,
+    /// The settings file.
+    File,
     /// `STRATALLOC_CONF`.
     StratallocConf,
     /// The program, through an interface of ours.
@@ -108,6 +110,7 @@ impl Origin {
             Self::Default => "default",
             Self::Variable(index) => VARIABLES.get(index as usize).map_or("environment", |v| v.name),
             Self::MallocConf => "MALLOC_CONF",
+            Self::File => "/etc/stratalloc.conf",
             Self::StratallocConf => "STRATALLOC_CONF",
             Self::Program => "program",
         }

@@ -1,11 +1,12 @@
 //! What a user can set: the keys, their grammar and their values.
 //!
-//! `STRATALLOC_CONF="key:value,key:value"` rules; `MALLOC_CONF` is read when ours is not set; gperftools'
-//! variables come below both. A bad pair costs one line on standard error and nothing else: the rest
-//! still applies. Parsing is pure; only [`environment`] looks at the process.
+//! `STRATALLOC_CONF="key:value,key:value"` rules; below it comes the [`file`]; `MALLOC_CONF` is read when our variable is
+//! not set; gperftools' variables come last. A bad pair costs one line on standard error and nothing else: the rest
+//! still applies. Parsing is pure; only [`environment`] and [`file`] look at the system.
 
 pub mod chain;
 pub mod environment;
+pub mod file;
 pub mod keys;
 mod pages;
 pub mod parse;
@@ -221,14 +222,7 @@ impl Settings {
     /// Whether `programs` names this process: by its executable (the last part of the path counts), or by its command
     /// name, which is that of a symbolic link to the executable and cut to 15 bytes. An empty list names all.
     pub fn names_program(&self, executable: &[u8], command: &[u8]) -> bool {
-        let name = executable.rsplit(|&b| b == b'/').next().unwrap_or(executable);
-        let name = name.strip_suffix(b" (deleted)").unwrap_or(name);
-        self.programs.is_empty()
-            || self
-                .programs
-                .as_bytes()
-                .split(|&b| b == b'|')
-                .any(|p| p == name || p == command || (command.len() == 15 && p.starts_with(command)))
+        self.programs.is_empty() || names(self.programs.as_bytes(), executable, command)
     }
 
     /// Falls back to plain 4K pages, unlocked, and no outputs, if `programs` does not name this process.
@@ -240,6 +234,15 @@ impl Settings {
             self.stats_file = Text::EMPTY;
         }
     }
+}
+
+/// Whether a list of names, separated by `|`, has a process's executable or command name in it.
+fn names(list: &[u8], executable: &[u8], command: &[u8]) -> bool {
+    let name = executable.rsplit(|&b| b == b'/').next().unwrap_or(executable);
+    let name = name.strip_suffix(b" (deleted)").unwrap_or(name);
+    list.split(|&b| b == b'|')
+        .map(<[u8]>::trim_ascii)
+        .any(|p| p == name || p == command || (command.len() == 15 && p.starts_with(command)))
 }
 
 #[cfg(test)]

@@ -13,6 +13,12 @@ pub enum ProblemKind {
     NoColon,
     /// A variable of the environment whose name looks like a misspelling of ours.
     UnknownVariable,
+    /// The settings file is there and cannot be read.
+    Unreadable,
+    /// A line of the settings file is too long; it is skipped whole.
+    LongLine,
+    /// A section of the settings file without names; its lines are skipped.
+    BadSection,
     /// The value does not fit the key.
     BadValue(Key),
     /// Nothing is wrong: a key of another allocator that has no effect here.
@@ -26,6 +32,8 @@ pub struct Problem<'a> {
     pub kind: ProblemKind,
     /// Where the text came from.
     pub origin: Origin,
+    /// Line of the settings file, counted from 1; 0 for a variable, which has no lines.
+    pub line: usize,
     /// Column of the trouble, in bytes, counted from 1.
     pub column: usize,
     /// The whole key, word or value.
@@ -65,6 +73,7 @@ pub fn parse<'a>(
             report(&Problem {
                 kind: ProblemKind::NoColon,
                 origin,
+                line: 0,
                 column: at + 1,
                 word: pair,
                 expected: "key:value",
@@ -84,6 +93,7 @@ pub fn parse<'a>(
             Word::WithoutEffect => report(&Problem {
                 kind: ProblemKind::WithoutEffect,
                 origin,
+                line: 0,
                 column: at + 1,
                 word: key_word,
                 expected: "",
@@ -92,6 +102,7 @@ pub fn parse<'a>(
             Word::Unknown => report(&Problem {
                 kind: ProblemKind::UnknownKey,
                 origin,
+                line: 0,
                 column: at + 1,
                 word: key_word,
                 expected: "",
@@ -125,6 +136,7 @@ fn bad_value(key: Key, origin: Origin, at: usize, value: &[u8], e: ValueError) -
     Problem {
         kind: ProblemKind::BadValue(key),
         origin,
+        line: 0,
         column: at + e.offset + 1,
         word: value,
         expected: e.expected,

@@ -96,12 +96,24 @@ impl Problem<'_> {
         let word = self.word;
         let mut m = match self.kind {
             ProblemKind::UnknownVariable => Message::new().str("environment: "),
+            ProblemKind::Unreadable => {
+                return Message::new().str(self.origin.name()).str(" cannot be read (ignored)");
+            }
+            _ if self.line > 0 => {
+                let m = Message::new().str(self.origin.name()).str(": line ").dec(self.line as u64);
+                m.str(", column ").dec(self.column as u64).str(": ")
+            }
             _ => Message::new().str(self.origin.name()).str(": column ").dec(self.column as u64).str(": "),
         };
         let quoted = |m: Message| m.str("\"").bytes(word.get(..96).unwrap_or(word)).str("\"");
         m = match self.kind {
             ProblemKind::UnknownKey => quoted(m.str("unknown key ")),
             ProblemKind::UnknownVariable => quoted(m.str("unknown variable ")),
+            ProblemKind::LongLine => m.str("longer than ").dec(super::file::LINE_LEN as u64).str(" bytes"),
+            ProblemKind::BadSection => {
+                return quoted(m.str("no program in ")).str(", expected [name|name] (section ignored)");
+            }
+            ProblemKind::Unreadable => m,
             ProblemKind::NoColon => quoted(m.str("no value for ")).str(", expected ").str(self.expected),
             ProblemKind::BadValue(key) => {
                 quoted(m.str("bad value ")).str(" for ").str(key.name()).str(", expected ").str(self.expected)

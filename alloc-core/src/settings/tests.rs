@@ -195,7 +195,7 @@ fn nearest_keys_are_near() {
 
 fn from(entries: &[&str]) -> (Settings, Vec<String>) {
     let mut lines = vec![];
-    let settings = Settings::from_entries(entries.iter().map(|e| e.as_bytes()), &mut |p| {
+    let settings = Settings::from_entries(entries.iter().map(|e| e.as_bytes()), |_| {}, &mut |p| {
         lines.push(String::from_utf8(p.message().as_bytes().to_vec()).unwrap());
     });
     (settings, lines)
