@@ -79,6 +79,8 @@ pub(crate) enum Heap {
     Peer {
         /// The library to preload.
         library: PathBuf,
+        /// A variable that it needs.
+        variable: Option<(&'static str, &'static str)>,
     },
     /// Ours.
     Ours {
@@ -98,7 +100,10 @@ impl Heap {
             Self::System => job,
             // First in the search order, the C library's own functions win over those of another allocator.
             Self::SystemForced => job.env("LD_PRELOAD", "libc.so.6"),
-            Self::Peer { library } => job.env("LD_PRELOAD", library),
+            Self::Peer { library, variable } => {
+                let job = job.env("LD_PRELOAD", library);
+                variable.iter().fold(job, |job, (name, value)| job.env(name, value))
+            }
             Self::Ours { library, mode, via } => {
                 let job = job.env("STRATALLOC_CONF", mode.conf);
                 let job = match mode.memlock {

@@ -33,15 +33,14 @@ impl Allocator {
     /// The library to preload; `None` for the C library's own heap.
     pub(crate) fn library(&self) -> Option<&Path> {
         match &self.heap {
-            Heap::Ours { library, .. } | Heap::Peer { library } => Some(library),
+            Heap::Ours { library, .. } | Heap::Peer { library, .. } => Some(library),
             Heap::System | Heap::SystemForced => None,
         }
     }
 }
 
-/// Peers that are neither packaged nor published in their present version.
-const UNPUBLISHED: [(&str, &str); 2] =
-    [("rpmalloc", "the published crate is version 1"), ("tcmalloc", "google/tcmalloc is not packaged")];
+/// A peer that is neither packaged nor published in its present version, and why.
+const UNPUBLISHED: (&str, &str) = ("rpmalloc", "the published crate is version 1");
 
 /// A peer that could not be had.
 #[derive(Clone, Debug)]
@@ -66,26 +65,28 @@ pub(crate) fn find(library: &Path, own: &[String]) -> Result<(Vec<Allocator>, Ve
         match packaged(file) {
             Some(library) => {
                 let origin = format!("{package} {}", package_version(package));
-                found.push(allocator(name, origin, Heap::Peer { library }));
+                found.push(allocator(name, origin, Heap::Peer { library, variable: None }));
             }
             None => miss(name, format!("no {file}: apt-get install {package}")),
         }
     }
     for shim in shims::SHIMS {
         match shims::build(shim) {
-            Ok((library, origin)) => found.push(allocator(shim.name, origin, Heap::Peer { library })),
+            Ok((library, origin)) => {
+                let heap = Heap::Peer { library, variable: shim.variable };
+                found.push(allocator(shim.name, origin, heap));
+            }
             Err(error) => miss(shim.name, format!("{error:#}")),
         }
     }
     for pair in own {
         let (name, file) = pair.split_once('=').context("a peer is given as NAME=FILE")?;
         let library = Path::new(file).canonicalize().with_context(|| format!("no library {file}"))?;
-        found.push(allocator(name, "own build".into(), Heap::Peer { library }));
+        found.push(allocator(name, "own build".into(), Heap::Peer { library, variable: None }));
     }
-    for (name, reason) in UNPUBLISHED {
-        if !found.iter().any(|a| a.name == name) {
-            miss(name, format!("{reason}; give a build of it with --peer {name}=FILE"));
-        }
+    let (name, reason) = UNPUBLISHED;
+    if !found.iter().any(|a| a.name == name) {
+        miss(name, format!("{reason}; give a build of it with --peer {name}=FILE"));
     }
     Ok((found, missing))
 }

@@ -22,6 +22,10 @@ pub(crate) struct Shim {
     usable: &'static str,
     /// A call with `align` and `size`.
     aligned: &'static str,
+    /// Functions that the crate does not declare although its library has them.
+    declared: &'static str,
+    /// A variable that programs on this heap need.
+    pub(crate) variable: Option<(&'static str, &'static str)>,
 }
 
 /// All such peers.
@@ -36,6 +40,8 @@ pub(crate) const SHIMS: &[Shim] = &[
         realloc: "mi_realloc",
         usable: "mi_usable_size",
         aligned: "mi_malloc_aligned(size, align)",
+        declared: "",
+        variable: None,
     },
     Shim {
         name: "snmalloc",
@@ -47,6 +53,30 @@ pub(crate) const SHIMS: &[Shim] = &[
         realloc: "sn_realloc",
         usable: "sn_malloc_usable_size",
         aligned: "sn_rust_alloc(align, size)",
+        declared: "",
+        variable: None,
+    },
+    Shim {
+        name: "tcmalloc",
+        package: "libtcmalloc-sys",
+        dependency: r#"{ version = "0.1.14", default-features = false, features = ["8k_pages"] }"#,
+        malloc: "TCMallocInternalMalloc",
+        free: "TCMallocInternalFree",
+        calloc: "TCMallocInternalCalloc",
+        realloc: "TCMallocInternalRealloc",
+        usable: "TCMallocInternalMallocSize",
+        aligned: "TCMallocInternalMemalign(align, size)",
+        declared: r#"unsafe extern "C" {
+    fn TCMallocInternalMalloc(size: usize) -> Block;
+    fn TCMallocInternalFree(block: Block);
+    fn TCMallocInternalCalloc(count: usize, size: usize) -> Block;
+    fn TCMallocInternalRealloc(block: Block, size: usize) -> Block;
+    fn TCMallocInternalMallocSize(block: Block) -> usize;
+    fn TCMallocInternalMemalign(align: usize, size: usize) -> Block;
+}
+"#,
+        // Its caches per CPU need the threads' rseq areas, which the C library registers otherwise.
+        variable: Some(("GLIBC_TUNABLES", "glibc.pthread.rseq=0")),
     },
 ];
 
@@ -95,6 +125,7 @@ fn source(shim: &Shim) -> String {
         .replace("@CALLOC@", shim.calloc)
         .replace("@USABLE@", shim.usable)
         .replace("@ALIGNED@", shim.aligned)
+        .replace("@DECLARED@", shim.declared)
 }
 
 const TEMPLATE: &str = r#"#![allow(unsafe_op_in_unsafe_fn, clippy::missing_safety_doc, non_snake_case)]
@@ -104,6 +135,7 @@ use std::ffi::{c_int, c_void};
 
 type Block = *mut c_void;
 
+@DECLARED@
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn malloc(size: usize) -> Block {
     @MALLOC@(size)

@@ -79,7 +79,7 @@ impl Trial<'_> {
         }
         let text = std::fs::read_to_string(pid_file).context("the server wrote no process id")?;
         let pid = text.trim().parse()?;
-        if let Heap::Ours { library, .. } | Heap::Peer { library } = self.heap {
+        if let Heap::Ours { library, .. } | Heap::Peer { library, .. } = self.heap {
             ensure!(proc::maps(pid, library)?, "/proc/{pid}/maps does not show {}", library.display());
             let lsof = Job::new("lsof").args(["-n", "-p", &pid.to_string()]).run()?.text();
             ensure!(lsof.contains(&*library.to_string_lossy()), "lsof does not show {}", library.display());

@@ -219,13 +219,15 @@ struct Placed<'a> {
 
 impl<'a> Placed<'a> {
     fn of(heap: &'a Heap) -> Self {
-        let (library, settings, memlock) = match heap {
+        let (library, variable, memlock) = match heap {
             Heap::System | Heap::SystemForced => (None, None, None),
-            Heap::Peer { library } => (Some(&**library), None, None),
-            Heap::Ours { library, mode, .. } => (Some(&**library), Some(mode.conf), mode.memlock),
+            Heap::Peer { library, variable } => (Some(&**library), *variable, None),
+            Heap::Ours { library, mode, .. } => {
+                (Some(&**library), Some(("STRATALLOC_CONF", mode.conf)), mode.memlock)
+            }
         };
         let preload = library.map(|library| format!("LD_PRELOAD={}", library.display()));
-        let settings = settings.map(|settings| format!("STRATALLOC_CONF={settings}"));
+        let settings = variable.map(|(name, value)| format!("{name}={value}"));
         Self { environment: preload.into_iter().chain(settings).collect(), library, memlock }
     }
 }
