@@ -17,7 +17,7 @@ const LIBRARY: &str = "libstratalloc.so";
 const SMALL_EPOCHS: &str = "crossbeam_sanitize";
 
 const LINK_ARGS: &[&str] = &[
-    "-Wl,-soname,libstratalloc.so",
+    "-Wl,-soname,libstratalloc.so.0",
     // A key destructor or a fork handler of ours may run long after a dlclose.
     "-Wl,-z,nodelete",
     "-Wl,-z,now",

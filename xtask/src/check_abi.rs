@@ -15,8 +15,8 @@ use std::process::ExitCode;
 pub(crate) const USAGE: &str =
     "check-abi PATH                     check exports, dependencies and layout of a built library";
 
-/// The soname, which is also the file's name.
-const SONAME: &str = "libstratalloc.so";
+/// The soname: the file's name and the version of the interface.
+pub(crate) const SONAME: &str = "libstratalloc.so.0";
 /// The most static TLS that a late `dlopen` can be expected to find free.
 const MAX_TLS: u64 = 64;
 /// The newest glibc that the library may need.

@@ -10,6 +10,7 @@ mod bench;
 mod build_preload;
 mod cargo_checks;
 mod check_abi;
+mod dist;
 mod environment;
 mod exec;
 mod golden;
@@ -18,11 +19,13 @@ mod instructions;
 mod launcher;
 mod memory_docs;
 mod mode;
+mod package;
 mod packages;
 mod proc;
 mod programs;
 mod run;
 mod run_report;
+mod service;
 mod startup;
 mod tally;
 mod test;
@@ -45,6 +48,7 @@ const COMMANDS: &[Command] = &[
     Command { name: "test", usage: test::USAGE, run: test::run },
     Command { name: "build-preload", usage: build_preload::USAGE, run: build_preload::run },
     Command { name: "check-abi", usage: check_abi::USAGE, run: check_abi::run },
+    Command { name: "dist", usage: dist::USAGE, run: dist::run },
     Command { name: "bench", usage: bench::USAGE, run: bench::run },
 ];
 

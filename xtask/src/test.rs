@@ -3,7 +3,9 @@
 use crate::battery::{self, Choice};
 use crate::launcher::Tools;
 use crate::tally::Tally;
-use crate::{Outcome, bad_input, cargo_checks, exec, instructions, memory_docs, packages, run, startup};
+use crate::{
+    Outcome, bad_input, cargo_checks, exec, instructions, memory_docs, package, packages, run, startup,
+};
 use anyhow::Result;
 use clap::{Parser, ValueEnum};
 use std::ffi::OsString;
@@ -63,6 +65,8 @@ enum Step {
     Instructions,
     /// Wrong frees, overflows, wrong settings, missing limits
     BadInput,
+    /// The packages: made, installed, a packaged server put on the heap and taken back, purged
+    Package,
     /// Real programs in all modes
     Programs,
 }
@@ -140,6 +144,10 @@ fn steps(options: &Options, tally: &mut Tally) -> Result<()> {
     if has(Step::BadInput) {
         tally.heading("bad-input");
         bad_input::run(tally, &library, &tools)?;
+    }
+    if has(Step::Package) {
+        tally.heading("package");
+        package::run(tally, &library);
     }
     if has(Step::Programs) {
         tally.heading("programs");
