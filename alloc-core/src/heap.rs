@@ -3,24 +3,32 @@
 //! Layer rule: joins central and page heap, below every front end. Has no thread of its own and no thread-local state, so
 //! the global heap and private heaps share it whole.
 
+mod large;
+mod large_list;
+#[cfg(test)]
+mod tests;
+
 use crate::central::{Central, FreeSpans};
 use crate::lock::{Lock, Rank};
 use crate::page_heap::PageHeap;
-use crate::page_map::{HUGE_PAGE, PAGE_MAP};
-use crate::report::{self, Fault, Rejected};
+use crate::page_map::PAGE_MAP;
+use crate::report::Rejected;
 use crate::span::{Owner, Span};
 use core::cell::UnsafeCell;
 use core::ptr::{NonNull, null_mut};
+use core::sync::atomic::AtomicBool;
+use large_list::LargeList;
 use page_backend::PageBackend;
-use size_classes::{CLASS_COUNT, CLASSES, MAX_SMALL, PAGE_SIZE};
-
-/// Requests above this are refused, as the C standard's `ptrdiff_t` asks.
-const MAX_REQUEST: usize = isize::MAX as usize;
+use size_classes::{CLASS_COUNT, CLASSES};
 
 /// A heap's engine.
 pub(crate) struct Engine<B: PageBackend> {
     centrals: [Central; CLASS_COUNT],
     large: Lock<LargeList>,
+    /// Some large block may be parked.
+    parked: AtomicBool,
+    /// Set in a forked child until the next large block is taken.
+    forked: AtomicBool,
     pub(crate) pages: PageHeap<B>,
     /// Null for the global heap; written once, before the first span of a private heap is made.
     owner: UnsafeCell<*const Owner>,
@@ -28,15 +36,6 @@ pub(crate) struct Engine<B: PageBackend> {
 
 // SAFETY: everything inside is locked, but `owner`, which is written before the engine is shared.
 unsafe impl<B: PageBackend> Sync for Engine<B> {}
-
-/// The large blocks of a heap, and what they amount to.
-struct LargeList {
-    head: *mut Span,
-    count: usize,
-    pages: usize,
-}
-// SAFETY: the list owns its spans.
-unsafe impl Send for LargeList {}
 
 /// A fresh block.
 #[derive(Clone, Copy)]
@@ -50,7 +49,9 @@ impl<B: PageBackend> Engine<B> {
     pub(crate) const fn new(backend: B) -> Self {
         Self {
             centrals: [const { Central::new() }; CLASS_COUNT],
-            large: Lock::new(Rank::Large, LargeList { head: null_mut(), count: 0, pages: 0 }),
+            large: Lock::new(Rank::Large, LargeList::EMPTY),
+            parked: AtomicBool::new(false),
+            forked: AtomicBool::new(false),
             pages: PageHeap::new(backend),
             owner: UnsafeCell::new(core::ptr::null()),
         }
@@ -150,7 +151,7 @@ impl<B: PageBackend> Engine<B> {
     fn new_span(&self, class: u8) -> Option<NonNull<Span>> {
         let info = CLASSES.class(class);
         let pages = info.pages as usize;
-        let run = self.pages.alloc(pages, 1)?;
+        let run = self.alloc_run(pages, 1)?;
         let owner = self.owner();
         let Some(span) = Span::create(run.ptr, pages, class, info.objects as usize, owner) else {
             // SAFETY: the run is ours and unused.
@@ -195,146 +196,6 @@ impl<B: PageBackend> Engine<B> {
         Some(Block { ptr: NonNull::new(object)?, zeroed: false })
     }
 
-    /// A block of whole pages.
-    ///
-    /// `align` is a power of two. `None` when memory is out or the request is over `isize::MAX`.
-    pub(crate) fn alloc_large(&self, size: usize, align: usize) -> Option<Block> {
-        if size > MAX_REQUEST || align > MAX_REQUEST - size {
-            return None;
-        }
-        let pages = size.div_ceil(PAGE_SIZE).max(1);
-        let align_pages = align.div_ceil(PAGE_SIZE);
-        // Runs are aligned up to a huge page; beyond that the block begins inside a longer run.
-        let over = if align > HUGE_PAGE { align_pages } else { 0 };
-        let run = self.pages.alloc(pages + over, align_pages.min(HUGE_PAGE / PAGE_SIZE))?;
-        let lead = run.ptr.as_ptr().align_offset(align) / PAGE_SIZE;
-        // SAFETY: the run has `over` more pages than the block, and the lead is within them.
-        let start = unsafe { run.ptr.add(lead * PAGE_SIZE) };
-        let Some(span) = Span::create(start, pages, 0, 1, self.owner()) else {
-            // SAFETY: the run is ours and unused.
-            unsafe { self.pages.free(run.ptr, pages + over) };
-            return None;
-        };
-        if over > 0 {
-            // SAFETY: the pages around the block are ours and unused.
-            unsafe {
-                if lead > 0 {
-                    self.pages.free(run.ptr, lead);
-                }
-                if over > lead {
-                    self.pages.free(start.add(pages * PAGE_SIZE), over - lead);
-                }
-            }
-        }
-        PAGE_MAP.set_span(start.as_ptr().addr(), 1, span.as_ptr(), 0);
-        self.large.lock().add(span.as_ptr());
-        Some(Block { ptr: start, zeroed: run.zeroed })
-    }
-
-    /// Frees a block of whole pages. A pointer that is no such block's start is told of and left.
-    ///
-    /// # Safety
-    /// The span is in the page map, of class 0 and of this heap; the caller gives the block away.
-    pub(crate) unsafe fn free_large(&self, block: NonNull<u8>, span: NonNull<Span>) {
-        // SAFETY: handed on to the caller.
-        unsafe {
-            if let Some(pages) = self.forget_large(block, span) {
-                self.pages.free(block, pages);
-            }
-        }
-    }
-
-    /// As [`free_large`](Self::free_large), with the memory given back to the system at once: for a block that its program has
-    /// outgrown and will not ask for again.
-    ///
-    /// # Safety
-    /// As for [`free_large`](Self::free_large).
-    pub(crate) unsafe fn free_outgrown(&self, block: NonNull<u8>, span: NonNull<Span>) {
-        // SAFETY: handed on to the caller.
-        unsafe {
-            if let Some(pages) = self.forget_large(block, span) {
-                self.pages.free_at_once(block, pages);
-            }
-        }
-    }
-
-    /// Takes a large block out of list and map; its pages, or `None` when it is none.
-    ///
-    /// # Safety
-    /// As for [`free_large`](Self::free_large).
-    unsafe fn forget_large(&self, block: NonNull<u8>, span: NonNull<Span>) -> Option<usize> {
-        // SAFETY: a span in the page map is valid.
-        let (start, pages) = unsafe { (span.as_ref().start, span.as_ref().pages) };
-        if start != block.as_ptr() {
-            report::fault(Fault::Interior, block.as_ptr());
-            return None;
-        }
-        // Two threads that free the same block at once meet here: the list says which came first.
-        if !self.large.lock().remove(span.as_ptr()) {
-            report::fault(Fault::Double, block.as_ptr());
-            return None;
-        }
-        PAGE_MAP.clear_span(start.addr(), 1);
-        // SAFETY: the block is out of list and map, and the caller gave it away.
-        unsafe { Span::destroy(span) };
-        Some(pages)
-    }
-
-    /// Changes the length of a large block where it is; `false` when that cannot be done.
-    ///
-    /// # Safety
-    /// `span` is the span of a live large block of this heap, which the caller owns.
-    pub(crate) unsafe fn resize_large(&self, span: NonNull<Span>, size: usize) -> bool {
-        if size <= MAX_SMALL || size > MAX_REQUEST {
-            return false;
-        }
-        let pages = size.div_ceil(PAGE_SIZE);
-        // SAFETY: the span is valid and its block the caller's.
-        unsafe {
-            let old = span.as_ref().pages;
-            let start = NonNull::new_unchecked(span.as_ref().start);
-            if pages > old {
-                if !self.pages.grow_in_place(start, old, pages - old) {
-                    return false;
-                }
-            } else if pages < old {
-                self.pages.free(start.add(pages * PAGE_SIZE), old - pages);
-            }
-            self.large.lock().resize(span.as_ptr(), pages);
-        }
-        true
-    }
-
-    /// Makes a large block longer at another place, without copying most of it; `None`, with nothing changed, when that cannot
-    /// be done.
-    ///
-    /// # Safety
-    /// As for [`resize_large`](Self::resize_large); the caller does not use the old address again when the block has moved.
-    pub(crate) unsafe fn relocate_large(&self, span: NonNull<Span>, size: usize) -> Option<NonNull<u8>> {
-        if size > MAX_REQUEST {
-            return None;
-        }
-        let pages = size.div_ceil(PAGE_SIZE);
-        // SAFETY: the span is valid and its block the caller's.
-        unsafe {
-            let (start, old) = (span.as_ref().start, span.as_ref().pages);
-            if pages <= old {
-                return None;
-            }
-            // Out of list and map before it moves: its old address may be another block's the moment after.
-            self.large.lock().remove(span.as_ptr());
-            PAGE_MAP.clear_span(start.addr(), 1);
-            let run = self.pages.relocate(NonNull::new_unchecked(start), old, pages);
-            if let Some(run) = &run {
-                (*span.as_ptr()).start = run.ptr.as_ptr();
-                (*span.as_ptr()).pages = pages;
-            }
-            PAGE_MAP.set_span(span.as_ref().start.addr(), 1, span.as_ptr(), 0);
-            self.large.lock().add(span.as_ptr());
-            Some(run?.ptr)
-        }
-    }
-
     /// Frees any block of this heap.
     ///
     /// # Safety
@@ -362,12 +223,6 @@ impl<B: PageBackend> Engine<B> {
         central.sweep_transfer(class, self.owner(), false, |freed| self.free_spans(freed));
     }
 
-    /// Large blocks: how many, and their pages.
-    pub(crate) fn large_counts(&self) -> (usize, usize) {
-        let large = self.large.lock();
-        (large.count, large.pages)
-    }
-
     /// Checks every list of the engine; the first class that is wrong, or 0 for large blocks.
     pub(crate) fn check(&self) -> Result<(), u8> {
         for (class, central) in self.centrals() {
@@ -387,12 +242,8 @@ impl<B: PageBackend> Engine<B> {
             // SAFETY: handed on to the caller.
             self.free_spans(unsafe { central.take_all_spans() });
         }
-        loop {
-            let head = self.large.lock().head;
-            let Some(span) = NonNull::new(head) else { return };
-            // SAFETY: a span of the list is valid, and nothing uses its block.
-            unsafe { self.free_large(NonNull::new_unchecked(span.as_ref().start), span) };
-        }
+        // SAFETY: handed on to the caller.
+        unsafe { self.forget_large_blocks() };
     }
 
     pub(crate) fn lock_for_fork(&self) {
@@ -414,76 +265,5 @@ impl<B: PageBackend> Engine<B> {
                 central.unlock_after_fork();
             }
         }
-    }
-}
-
-/// Value of [`Span::list`] for a large block that is in the list.
-const LISTED: u8 = 1;
-
-impl LargeList {
-    fn add(&mut self, span: *mut Span) {
-        // SAFETY: the span is new and ours; the head is in the list and so valid.
-        unsafe {
-            (*span).list = LISTED;
-            (*span).prev = null_mut();
-            (*span).next = self.head;
-            if !self.head.is_null() {
-                (*self.head).prev = span;
-            }
-            self.pages += (*span).pages;
-        }
-        self.head = span;
-        self.count += 1;
-    }
-
-    /// `false` when the span is not in the list.
-    fn remove(&mut self, span: *mut Span) -> bool {
-        // SAFETY: records of spans are type-stable; those in the list are valid.
-        unsafe {
-            if (*span).list != LISTED || (*span).class != 0 {
-                return false;
-            }
-            (*span).list = 0;
-            let (next, prev) = ((*span).next, (*span).prev);
-            if prev.is_null() {
-                self.head = next;
-            } else {
-                (*prev).next = next;
-            }
-            if !next.is_null() {
-                (*next).prev = prev;
-            }
-            self.pages -= (*span).pages;
-        }
-        self.count -= 1;
-        true
-    }
-
-    fn resize(&mut self, span: *mut Span, pages: usize) {
-        // SAFETY: the span is in the list, says the caller.
-        unsafe {
-            self.pages = self.pages - (*span).pages + pages;
-            (*span).pages = pages;
-        }
-    }
-
-    fn check(&self) -> bool {
-        let (mut count, mut pages, mut prev, mut span) = (0, 0, null_mut(), self.head);
-        while !span.is_null() {
-            // SAFETY: spans of the list are valid.
-            unsafe {
-                count += 1;
-                pages += (*span).pages;
-                if (*span).prev != prev
-                    || (*span).class != 0
-                    || PAGE_MAP.span_of((*span).start.addr()).map(|s| s.as_ptr()) != Some(span)
-                {
-                    return false;
-                }
-                prev = span;
-                span = (*span).next;
-            }
-        }
-        count == self.count && pages == self.pages
     }
 }

@@ -164,7 +164,7 @@ impl<B: PageBackend> Heap<B> {
     pub fn release(&self) -> usize {
         let _inside = front::enter_without_cache();
         self.engine().empty_transfers();
-        self.engine().pages.release(usize::MAX, ReleaseMode::Everything)
+        self.engine().release(usize::MAX, ReleaseMode::Everything)
     }
 
     /// Whether every list of the heap agrees with its counts, bitmaps and the page map.

@@ -65,7 +65,7 @@ pub fn change(key: Key, value: &[u8]) -> Result<(), ChangeError> {
     }
     let settings = start::settings();
     match key {
-        Key::ReleaseDelay | Key::HardLimit => HEAP.pages.configure(settings),
+        Key::ReleaseDelay | Key::HardLimit => HEAP.configure(settings),
         Key::MaxTotalThreadCacheBytes => {
             budget::set_total(usize::try_from(settings.max_total_thread_cache_bytes).unwrap_or(usize::MAX));
         }

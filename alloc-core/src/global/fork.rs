@@ -95,7 +95,7 @@ pub(super) extern "C" fn in_child() {
 
 /// What every child does, however it was made: no huge or locked pages, and no helper thread yet.
 pub(super) fn leave_parents_ways() {
-    HEAP.pages.after_fork_in_child();
+    HEAP.after_fork_in_child();
     super::release::after_fork_in_child();
     super::background::after_fork_in_child();
 }

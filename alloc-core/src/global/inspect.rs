@@ -24,8 +24,12 @@ pub fn usable_size(block: *const u8) -> usize {
         Some(span) if metadata::is_mark(span) => 0,
         Some(span) => {
             // SAFETY: a span in the page map is valid.
-            let (class, pages) = unsafe { (span.as_ref().class, span.as_ref().pages) };
-            if class != 0 { CLASSES.size_of(class) } else { pages * PAGE_SIZE }
+            let span = unsafe { span.as_ref() };
+            match span.class {
+                0 if span.is_parked() => 0,
+                0 => span.pages * PAGE_SIZE,
+                class => CLASSES.size_of(class),
+            }
         }
     }
 }
@@ -94,7 +98,7 @@ pub fn snapshot(out: &mut Snapshot) {
 #[cold]
 fn snapshot_pages(out: &mut Snapshot) {
     let backend = HEAP.pages.backend();
-    let pages = HEAP.pages.accounts();
+    let pages = HEAP.page_accounts();
     out.tier_count = backend.tiers().min(MAX_TIERS) as u64;
     for (i, account) in out.tiers.iter_mut().enumerate().take(out.tier_count as usize) {
         let tier = Tier(i as u8);

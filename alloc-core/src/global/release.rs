@@ -32,7 +32,7 @@ pub fn trim() -> bool {
     }
     per_cpu::drain_all(&HEAP);
     HEAP.empty_transfers();
-    HEAP.pages.release(usize::MAX, ReleaseMode::Everything) > 0
+    HEAP.release(usize::MAX, ReleaseMode::Everything) > 0
 }
 
 /// A cheap clock that only gates the real one.
@@ -70,7 +70,7 @@ pub(super) fn tick() {
     }
     let now = sys::clock_monotonic_coarse();
     sweep_some(now);
-    HEAP.pages.tick(now);
+    HEAP.tick(now);
     super::soft_limit::heed(now);
     super::fallback::tell();
     TICKING.store(false, Ordering::Release);

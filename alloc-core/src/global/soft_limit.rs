@@ -37,16 +37,16 @@ pub(super) fn heed(now: u64) {
         return;
     }
     let step = over.min(STEP);
-    let mut released = HEAP.pages.release(step, ReleaseMode::Everything);
+    let mut released = HEAP.release(step, ReleaseMode::Everything);
     if released < step && now.wrapping_sub(LAST_EMPTIED.load(Ordering::Relaxed)) >= EMPTY_EVERY {
         LAST_EMPTIED.store(now, Ordering::Relaxed);
         HEAP.empty_transfers();
-        released += HEAP.pages.release(step - released, ReleaseMode::Everything);
+        released += HEAP.release(step - released, ReleaseMode::Everything);
     }
     HITS.fetch_add(u64::from(released > 0), Ordering::Relaxed);
 }
 
 /// Bytes of user memory that are not given back.
 fn committed() -> usize {
-    HEAP.pages.accounts().tiers.iter().map(|tier| tier.mapped - tier.purged).sum()
+    HEAP.page_accounts().tiers.iter().map(|tier| tier.mapped - tier.purged).sum()
 }

@@ -104,7 +104,7 @@ fn apply(settings: &Settings) {
         }
     }
     report::set_policy(settings.foreign, settings.invalid_free);
-    HEAP.pages.configure(settings);
+    HEAP.configure(settings);
     if !settings.has_plain_backend() {
         settings.with_system_config(|config| HEAP.pages.backend().configure(config));
     }

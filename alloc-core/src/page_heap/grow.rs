@@ -1,6 +1,7 @@
 //! More memory from the backend, and address space back to it. All system calls are made without the lock.
 
 use super::PageHeap;
+use super::huge_cache::Memory;
 use super::inner::{Inner, Taken, account};
 use super::tracker::{ByLinks, HUGE_PAGES, HUGE_SHIFT, HUGE_SIZE, List, State, Tracker, TrackerMap};
 use crate::arena::Pool;
@@ -95,7 +96,7 @@ impl<B: PageBackend> PageHeap<B> {
             // SAFETY: the lock is held.
             unsafe {
                 inner.cache.join_all(&map);
-                if let Some(taken) = inner.take(pages, align) {
+                if let Some(taken) = inner.take(pages, align, Memory::Any) {
                     return Some(taken);
                 }
             }
@@ -128,7 +129,7 @@ impl<B: PageBackend> PageHeap<B> {
         let mapping = self.backend.map(size, align_bytes).ok()?;
         let mut inner = self.enter(mapping)?;
         // SAFETY: the lock is held.
-        unsafe { inner.take(pages, align) }
+        unsafe { inner.take(pages, align, Memory::Any) }
     }
 
     /// Enters a mapping as free memory; gives it back to the backend when there is no memory for its records.
@@ -345,13 +346,13 @@ impl Inner {
     /// # Safety
     /// The lock is held.
     #[inline]
-    pub(super) unsafe fn take(&mut self, pages: usize, align: usize) -> Option<Taken> {
+    pub(super) unsafe fn take(&mut self, pages: usize, align: usize, memory: Memory) -> Option<Taken> {
         // SAFETY: the lock is held.
         unsafe {
             if pages < HUGE_PAGES && align <= HUGE_PAGES {
-                self.take_small(pages, align)
+                self.take_small(pages, align, memory)
             } else {
-                self.take_large(pages, align)
+                self.take_large(pages, align, memory)
             }
         }
     }

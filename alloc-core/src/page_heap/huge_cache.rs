@@ -33,6 +33,15 @@ pub(crate) enum Backing {
     Unbacked = 1,
 }
 
+/// Which memory may be taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Memory {
+    /// Any that is mapped.
+    Any,
+    /// What costs physical memory already.
+    Backed,
+}
+
 /// The free ranges of huge pages.
 ///
 /// # Safety
@@ -162,8 +171,8 @@ impl HugeCache {
         }
     }
 
-    /// The best range for `len` huge pages at a multiple of `align` (a power of two), taken out; backed ones
-    /// first. The records come back detached.
+    /// The best range for `len` huge pages at a multiple of `align` (a power of two), taken out: backed ones first, and
+    /// no others with [`Memory::Backed`]. The records come back detached.
     ///
     /// # Safety
     /// See [`HugeCache`].
@@ -172,12 +181,15 @@ impl HugeCache {
         map: &M,
         len: usize,
         align: usize,
+        memory: Memory,
     ) -> Option<*mut Tracker> {
         // SAFETY: the lock is held; listed heads are live and their ranges are in the map.
         unsafe {
-            let (head, skip) = self
-                .best(Backing::Backed, len, align)
-                .or_else(|| self.best(Backing::Unbacked, len, align))?;
+            let backed = self.best(Backing::Backed, len, align);
+            let (head, skip) = match memory {
+                Memory::Backed => backed?,
+                Memory::Any => backed.or_else(|| self.best(Backing::Unbacked, len, align))?,
+            };
             let first = map.get((*head).number() + skip);
             self.cut(map, head, skip, len);
             Some(first)

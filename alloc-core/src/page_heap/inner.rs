@@ -3,7 +3,7 @@
 use super::accounts::{Events, TIERS, TierPages};
 use super::decay::Decay;
 use super::filler::{Filler, tier_bit};
-use super::huge_cache::{Backing, HugeCache};
+use super::huge_cache::{Backing, HugeCache, Memory};
 use super::range_tracker::{Marked, RangeTracker};
 use super::tracker::{ByAll, HUGE_PAGES, HUGE_SHIFT, List, State, Tracker, TrackerMap};
 use crate::page_map::PAGE_MAP;
@@ -137,13 +137,16 @@ impl Inner {
     /// # Safety
     /// The lock is held.
     #[inline]
-    pub(crate) unsafe fn take_small(&mut self, pages: usize, align: usize) -> Option<Taken> {
+    pub(crate) unsafe fn take_small(&mut self, pages: usize, align: usize, memory: Memory) -> Option<Taken> {
         // SAFETY: the lock is held; the filler and the cache give live records.
         unsafe {
             let (t, pos, holes) = match self.filler.find(pages, align) {
-                Some((t, pos)) => (t, pos, false),
+                Some((t, pos)) if memory == Memory::Any || (*t).pages.is_backed(pos, pages) => {
+                    (t, pos, false)
+                }
+                Some(_) => return None,
                 None => {
-                    let t = self.take_huge_page()?;
+                    let t = self.take_huge_page(memory)?;
                     (t, 0, core::mem::take(&mut (*t).holes))
                 }
             };
@@ -159,12 +162,12 @@ impl Inner {
     }
 
     #[cold]
-    unsafe fn take_huge_page(&mut self) -> Option<*mut Tracker> {
+    unsafe fn take_huge_page(&mut self, memory: Memory) -> Option<*mut Tracker> {
         // SAFETY: the lock is held.
         unsafe {
             let map = self.map();
             let before = self.cache.backed_pages();
-            let t = self.cache.take(&map, 1, 1)?;
+            let t = self.cache.take(&map, 1, 1, memory)?;
             (*t).state = State::Shared;
             self.decay.note_taken(1, before, self.cache.backed_pages());
             Some(t)
@@ -175,13 +178,13 @@ impl Inner {
     ///
     /// # Safety
     /// The lock is held.
-    pub(crate) unsafe fn take_large(&mut self, pages: usize, align: usize) -> Option<Taken> {
+    pub(crate) unsafe fn take_large(&mut self, pages: usize, align: usize, memory: Memory) -> Option<Taken> {
         let len = pages.div_ceil(HUGE_PAGES);
         // SAFETY: the lock is held; the cache gives `len` live, detached records.
         unsafe {
             let map = self.map();
             let before = self.cache.backed_pages();
-            let first = self.cache.take(&map, len, align.div_ceil(HUGE_PAGES))?;
+            let first = self.cache.take(&map, len, align.div_ceil(HUGE_PAGES), memory)?;
             self.decay.note_taken(len, before, self.cache.backed_pages());
             let (marked, holes) = self.occupy(&map, first, pages);
             Some(Taken { ptr: (*first).base, tier: (*first).tier, marked, holes })

@@ -22,7 +22,7 @@ mod relocate;
 mod resize;
 mod restore;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 mod tracker;
 
 pub(crate) use accounts::PageAccounts;
@@ -32,6 +32,7 @@ use crate::lock::{Lock, Rank};
 use crate::settings::{Delay, Settings};
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use huge_cache::Memory;
 use inner::{Give, Inner, Taken};
 use page_backend::{Capabilities, PageBackend, Tier, sys};
 use size_classes::PAGE_SIZE;
@@ -127,7 +128,7 @@ impl<B: PageBackend> PageHeap<B> {
                 return None;
             }
             // SAFETY: the lock is held.
-            unsafe { inner.take(pages, align) }
+            unsafe { inner.take(pages, align, Memory::Any) }
         };
         let taken = match taken {
             Some(taken) => taken,
@@ -139,6 +140,28 @@ impl<B: PageBackend> PageHeap<B> {
                 }
             },
         };
+        self.finish(taken, pages)
+    }
+
+    /// As [`alloc`](Self::alloc), out of memory that costs already; `None`, with nothing counted, when none of it fits.
+    pub(crate) fn alloc_backed(&self, pages: usize, align: usize) -> Option<Run> {
+        debug_assert!(pages > 0 && align.is_power_of_two());
+        if pages > MOST_PAGES || align > MOST_PAGES {
+            return None;
+        }
+        let taken = {
+            let mut inner = self.inner.lock();
+            if self.forked.load(Ordering::Relaxed) || inner.used + pages > inner.hard_limit {
+                return None;
+            }
+            // SAFETY: the lock is held.
+            unsafe { inner.take(pages, align, Memory::Backed) }?
+        };
+        self.finish(taken, pages)
+    }
+
+    #[inline]
+    fn finish(&self, taken: Taken, pages: usize) -> Option<Run> {
         if (taken.marked.unbacked > 0 || taken.marked.purged || taken.holes) && !self.ready(taken, pages) {
             return None;
         }
@@ -184,13 +207,29 @@ impl<B: PageBackend> PageHeap<B> {
             let mut inner = self.inner.lock();
             // SAFETY: handed on to the caller; the lock is held.
             unsafe { inner.give(ptr, pages, Give::Touched) };
-            let (cached, used) = (inner.cache.backed_pages(), inner.used);
-            let at_once = inner.decay.delay() == 0;
-            let excess = if cached == 0 { 0 } else { inner.decay.excess(cached, used) };
-            (excess, at_once)
+            (inner.excess(), inner.decay.delay() == 0)
         };
         if excess > 0 || at_once {
             self.evict(excess, at_once);
+        }
+    }
+
+    /// As [`free`](Self::free), but what is free beyond the cache's limit stays until
+    /// [`evict_excess`](Self::evict_excess), or until it has been idle.
+    ///
+    /// # Safety
+    /// As for [`free`](Self::free).
+    pub(crate) unsafe fn free_and_keep(&self, ptr: NonNull<u8>, pages: usize) {
+        debug_assert!(pages > 0);
+        // SAFETY: handed on to the caller; the lock is held.
+        unsafe { self.inner.lock().give(ptr, pages, Give::Touched) };
+    }
+
+    /// Gives back to the system what is free beyond the cache's limit.
+    pub(crate) fn evict_excess(&self) {
+        let excess = self.inner.lock().excess();
+        if excess > 0 {
+            self.evict(excess, false);
         }
     }
 
@@ -276,5 +315,12 @@ impl Inner {
             self.events.hard_limit_hits += 1;
         }
         over
+    }
+
+    /// Pages that the cache holds beyond its limit.
+    #[inline]
+    fn excess(&mut self) -> usize {
+        let (cached, used) = (self.cache.backed_pages(), self.used);
+        if cached == 0 { 0 } else { self.decay.excess(cached, used) }
     }
 }

@@ -93,6 +93,13 @@ impl RangeTracker {
         self.used.and(Bits::range(pos, len)).is_empty()
     }
 
+    /// Whether all of the free range `pos..pos + len` costs memory.
+    #[inline]
+    pub(crate) fn is_backed(&self, pos: usize, len: usize) -> bool {
+        debug_assert!(self.is_free(pos, len));
+        self.unbacked_count == 0 || self.unbacked.and(Bits::range(pos, len)).is_empty()
+    }
+
     /// Whether every page of `pos..pos + len` is in use.
     #[inline]
     pub(crate) fn is_used(&self, pos: usize, len: usize) -> bool {

@@ -8,16 +8,16 @@ use std::vec::Vec;
 
 /// What one tier of the mock is like.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Spec {
-    pub(super) caps: Capabilities,
-    pub(super) granule: usize,
+pub(crate) struct Spec {
+    pub(crate) caps: Capabilities,
+    pub(crate) granule: usize,
     /// Touching a part of a huge page takes the whole.
-    pub(super) fills: bool,
+    pub(crate) fills: bool,
 }
 
 impl Spec {
     /// Plain memory on 4K pages.
-    pub(super) const PLAIN: Self = Self {
+    pub(crate) const PLAIN: Self = Self {
         caps: Capabilities::PARTIAL_PURGE
             .union(Capabilities::ZERO_AFTER_PURGE)
             .union(Capabilities::REMAP)
@@ -26,18 +26,18 @@ impl Spec {
         fills: false,
     };
     /// The same under transparent huge pages.
-    pub(super) const THP: Self = Self { fills: true, ..Self::PLAIN };
+    pub(crate) const THP: Self = Self { fills: true, ..Self::PLAIN };
     /// Memory that reads as anything after a purge, on 64K pages.
-    pub(super) const DIRTY: Self = Self {
+    pub(crate) const DIRTY: Self = Self {
         caps: Capabilities::PARTIAL_PURGE.union(Capabilities::FORK_COPIES),
         granule: 65536,
         fills: false,
     };
     /// Huge pages of a pool.
-    pub(super) const POOL: Self =
+    pub(crate) const POOL: Self =
         Self { caps: Capabilities::POPULATED.union(Capabilities::HUGE), granule: 2 << 20, fills: false };
     /// The same, of twice the size.
-    pub(super) const POOL_4M: Self =
+    pub(crate) const POOL_4M: Self =
         Self { caps: Capabilities::POPULATED.union(Capabilities::HUGE), granule: 4 << 20, fills: false };
 }
 
@@ -49,11 +49,11 @@ enum Page {
 }
 
 #[derive(Debug, Default)]
-pub(super) struct Calls {
-    pub(super) map: usize,
-    pub(super) purge: usize,
-    pub(super) unmap: usize,
-    pub(super) restore: usize,
+pub(crate) struct Calls {
+    pub(crate) map: usize,
+    pub(crate) purge: usize,
+    pub(crate) unmap: usize,
+    pub(crate) restore: usize,
 }
 
 struct State {
@@ -70,15 +70,15 @@ struct State {
 
 /// Which calls fail.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Fail {
-    pub(super) map: bool,
-    pub(super) purge: bool,
-    pub(super) unmap: bool,
-    pub(super) restore: bool,
-    pub(super) grow: bool,
+pub(crate) struct Fail {
+    pub(crate) map: bool,
+    pub(crate) purge: bool,
+    pub(crate) unmap: bool,
+    pub(crate) restore: bool,
+    pub(crate) grow: bool,
 }
 
-pub(super) struct Mock {
+pub(crate) struct Mock {
     base: NonNull<u8>,
     len: usize,
     specs: Vec<Spec>,
@@ -92,7 +92,7 @@ unsafe impl Send for Mock {}
 
 impl Mock {
     /// A mock with `len` bytes (a multiple of 4 MiB) to hand out.
-    pub(super) fn new(len: usize, specs: &[Spec]) -> Self {
+    pub(crate) fn new(len: usize, specs: &[Spec]) -> Self {
         let base = memory::take(len);
         let state = State {
             pages: std::vec![Page::Unmapped; len / PAGE_SIZE],
@@ -105,34 +105,34 @@ impl Mock {
         Self { base, len, specs: specs.to_vec(), state: Mutex::new(state) }
     }
 
-    pub(super) fn set_fail(&self, fail: Fail) {
+    pub(crate) fn set_fail(&self, fail: Fail) {
         self.state.lock().unwrap().fail = fail;
     }
 
-    pub(super) fn set_tier(&self, tier: usize) {
+    pub(crate) fn set_tier(&self, tier: usize) {
         self.state.lock().unwrap().tier = tier as u8;
     }
 
-    pub(super) fn calls(&self) -> Calls {
+    pub(crate) fn calls(&self) -> Calls {
         std::mem::take(&mut self.state.lock().unwrap().calls)
     }
 
     /// How many huge pages are said to have holes.
-    pub(super) fn holes(&self) -> usize {
+    pub(crate) fn holes(&self) -> usize {
         self.state.lock().unwrap().holes.iter().filter(|&&holes| holes).count()
     }
 
-    pub(super) fn tier_count(&self) -> usize {
+    pub(crate) fn tier_count(&self) -> usize {
         self.specs.len()
     }
 
     /// Bytes mapped on a tier.
-    pub(super) fn mapped(&self, tier: usize) -> usize {
+    pub(crate) fn mapped(&self, tier: usize) -> usize {
         self.state.lock().unwrap().mapped[tier] * PAGE_SIZE
     }
 
     /// Whether every page of the range is mapped and ready for use.
-    pub(super) fn ready(&self, ptr: NonNull<u8>, pages: usize) -> bool {
+    pub(crate) fn ready(&self, ptr: NonNull<u8>, pages: usize) -> bool {
         let first = self.index(ptr);
         let state = self.state.lock().unwrap();
         state.pages[first..first + pages].iter().all(|p| matches!(p, Page::Mapped(_)))

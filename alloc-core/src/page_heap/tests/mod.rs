@@ -4,7 +4,7 @@ mod filler;
 // These pass through too much memory for an interpreter; `small` goes the same ways with little.
 #[cfg(not(miri))]
 mod heap;
-mod mock;
+pub(crate) mod mock;
 #[cfg(not(miri))]
 mod model;
 mod range_tracker;
