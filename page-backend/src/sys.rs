@@ -18,7 +18,7 @@ pub use memory::{
 };
 pub use process::{
     Limit, getpid, getrlimit, gettid, has_cap_ipc_lock, membarrier_register_rseq, membarrier_rseq, page_size,
-    possible_cpus, sched_yield,
+    possible_cpus, sched_yield, usable_cpus,
 };
 pub use time::{clock_monotonic, clock_monotonic_coarse, futex_wait, futex_wake, nanosleep};
 

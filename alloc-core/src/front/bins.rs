@@ -37,11 +37,11 @@ const ALWAYS_MISS: *mut Slot = (&raw const FENCE.0).cast_mut().cast();
 
 /// Sets of bins that always miss, overlapping: they differ by address alone, which says what state the thread is in.
 #[repr(transparent)]
-pub(crate) struct Sentinels([AtomicPtr<Slot>; BINS + 3]);
-pub(crate) static SENTINELS: Sentinels = Sentinels([const { AtomicPtr::new(ALWAYS_MISS) }; BINS + 3]);
+pub(crate) struct Sentinels([AtomicPtr<Slot>; BINS + 4]);
+pub(crate) static SENTINELS: Sentinels = Sentinels([const { AtomicPtr::new(ALWAYS_MISS) }; BINS + 4]);
 
 const fn sentinel(index: usize) -> *mut Bins {
-    // SAFETY: three places further at the most, and the static has room for that.
+    // SAFETY: four places further at the most, and the static has room for that.
     unsafe { (&raw const SENTINELS.0).cast::<AtomicPtr<Slot>>().add(index).cast_mut().cast() }
 }
 
@@ -58,6 +58,11 @@ pub(crate) const fn sentinel_busy() -> *mut Bins {
 /// The slot of a thread without a front end for good: it has handed it back and will end, or all are checked.
 pub(crate) const fn sentinel_direct() -> *mut Bins {
     sentinel(2)
+}
+
+/// The slot of a thread that has no bins of its own and uses the CPUs' caches, as long as those are in use.
+pub(crate) const fn sentinel_shared() -> *mut Bins {
+    sentinel(4)
 }
 
 /// The slot of a thread that runs code which allocates records of the heap itself: those come from the metadata arena.
@@ -165,7 +170,9 @@ mod tests {
 
     #[test]
     fn sentinels_miss_for_every_class_and_every_pointer() {
-        for bins in [sentinel_empty(), sentinel_busy(), sentinel_direct(), sentinel_metadata()] {
+        let sentinels =
+            [sentinel_empty(), sentinel_busy(), sentinel_direct(), sentinel_metadata(), sentinel_shared()];
+        for bins in sentinels {
             for class in 0..BINS {
                 // SAFETY: sentinels may be popped and pushed by any thread.
                 unsafe {

@@ -204,6 +204,35 @@ impl Cache {
     }
 }
 
+impl Cache {
+    /// Bytes of the objects in all bins.
+    pub(super) fn bytes(&self) -> usize {
+        (1..CLASS_COUNT).map(|class| self.len(class) * CLASSES.size_of(class as u8)).sum()
+    }
+
+    /// Gives the oldest `count(class)` objects of each bin back, and the part of the share that is not needed then.
+    pub(super) fn give_back<'a, B: PageBackend>(
+        &self,
+        engine: &Engine<B>,
+        open: impl Fn(usize) -> Option<OpenBin<'a>>,
+        count: impl Fn(usize) -> usize,
+    ) {
+        for class in 1..CLASS_COUNT {
+            let count = count(class);
+            if count > 0
+                && let Some(mut bin) = open(class)
+            {
+                let (len, count) = (bin.len(), count.min(bin.len()));
+                bin.flush_oldest(engine, count);
+                if count == len || count > bin.room() / 2 {
+                    bin.shrink(engine);
+                }
+            }
+        }
+        budget::return_surplus(self);
+    }
+}
+
 /// A bin in the hands of the slow path; closed, with its cursor where it then is, when dropped.
 pub(super) struct OpenBin<'a> {
     cache: &'a Cache,

@@ -6,6 +6,7 @@
 pub(crate) mod bins;
 pub(crate) mod budget;
 mod cache;
+pub(crate) mod census;
 pub(crate) mod metadata;
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 pub(crate) mod per_cpu;
@@ -24,7 +25,7 @@ use crate::report::{self, Fault};
 use crate::side;
 use crate::span::Span;
 use crate::tls;
-use bins::{Bins, sentinel_busy, sentinel_direct, sentinel_empty, sentinel_metadata};
+use bins::{Bins, sentinel_busy, sentinel_direct, sentinel_empty, sentinel_metadata, sentinel_shared};
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicBool, Ordering};
 use page_backend::PageBackend;
@@ -55,10 +56,12 @@ pub(crate) fn enter() -> Option<Inside> {
     if slot == sentinel_direct() {
         return Some(Inside { cache: None, slot_after: slot });
     }
-    let cache = if slot == sentinel_empty() {
-        // With caches per CPU, or none, the thread is met once and goes on without one of its own.
-        if DIRECT.load(Ordering::Relaxed) || per_cpu::area() != 0 {
+    let cache = if slot == sentinel_empty() || slot == sentinel_shared() {
+        if DIRECT.load(Ordering::Relaxed) {
             return Some(Inside { cache: None, slot_after: sentinel_direct() });
+        }
+        if per_cpu::area() != 0 {
+            return Some(Inside { cache: None, slot_after: sentinel_shared() });
         }
         registry::join()
     } else {
@@ -76,7 +79,16 @@ pub(crate) fn enter() -> Option<Inside> {
 
 /// As [`enter`], but makes no cache for a thread that has none.
 pub(crate) fn enter_existing() -> Option<Inside> {
-    if tls::slot() == sentinel_empty() { enter_without_cache() } else { enter() }
+    let slot = tls::slot();
+    if slot == sentinel_empty() || slot == sentinel_shared() { enter_without_cache() } else { enter() }
+}
+
+/// A new thread that the CPUs' caches serve counts from here on; others are met in their first slow path.
+pub(crate) fn start_shared() {
+    if per_cpu::area() != 0 && tls::slot() == sentinel_empty() {
+        tls::set_slot(sentinel_shared());
+        census::thread_met();
+    }
 }
 
 /// Marks the thread as inside for work that needs no cache; `None` when it is inside already.
@@ -103,6 +115,20 @@ impl Inside {
 
     /// Hands the cache back for good: the thread goes on without one.
     pub(crate) fn end_cache<B: PageBackend>(mut self, engine: &Engine<B>) {
+        self.give_cache_back(engine);
+        self.slot_after = sentinel_direct();
+    }
+
+    /// Hands the cache back if there is one, since the CPUs' caches are in use.
+    fn move_to_cpus<B: PageBackend>(&mut self, engine: &Engine<B>) {
+        if self.cache.is_some() {
+            self.give_cache_back(engine);
+            self.slot_after = sentinel_shared();
+        }
+    }
+
+    #[cold]
+    fn give_cache_back<B: PageBackend>(&mut self, engine: &Engine<B>) {
         if let Some(cache) = self.cache() {
             cache.flush_all(engine);
         }
@@ -110,7 +136,6 @@ impl Inside {
             // SAFETY: the cache is this thread's own, empty now, and the slot no longer leads to it.
             unsafe { registry::leave(cache) };
         }
-        self.slot_after = sentinel_direct();
     }
 }
 
@@ -129,7 +154,10 @@ impl Drop for Inside {
 pub(crate) fn alloc_class<B: PageBackend>(engine: &Engine<B>, class: u8) -> *mut u8 {
     let Some(mut inside) = enter() else { return alloc_nested(engine, CLASSES.size_of(class), 1) };
     let object = match inside.cache() {
-        _ if per_cpu::area() != 0 => per_cpu::refill(engine, class as usize),
+        _ if per_cpu::area() != 0 => {
+            inside.move_to_cpus(engine);
+            per_cpu::refill(engine, class as usize)
+        }
         Some(cache) => cache.refill(engine, class as usize),
         None => {
             let mut object = core::ptr::null_mut();
@@ -177,8 +205,11 @@ pub(crate) unsafe fn free_class<B: PageBackend>(engine: &Engine<B>, class: u8, o
         return;
     };
     match inside.cache() {
-        // SAFETY: handed on to the caller.
-        _ if per_cpu::area() != 0 => unsafe { per_cpu::overflow(engine, class as usize, object) },
+        _ if per_cpu::area() != 0 => {
+            inside.move_to_cpus(engine);
+            // SAFETY: handed on to the caller.
+            unsafe { per_cpu::overflow(engine, class as usize, object) }
+        }
         Some(cache) => cache.overflow(engine, class as usize, object),
         // SAFETY: handed on to the caller.
         None => unsafe { engine.put(class, &object, 1, false) },

@@ -16,9 +16,12 @@ pub(crate) unsafe fn push(_: isize, _: usize, _: *mut u8) -> bool {
     false
 }
 
-pub(crate) fn activate() -> bool {
-    false
-}
+pub(crate) const CALLS_AFTER_TICK: u32 = 0;
+pub(crate) const CALLS_AFTER_THREAD: u32 = 0;
+
+pub(crate) fn put_in_use() {}
+
+pub(crate) fn put_out_of_use() {}
 
 pub(crate) fn caches() -> impl Iterator<Item = &'static Cache> {
     core::iter::empty()
@@ -32,7 +35,9 @@ pub(crate) unsafe fn overflow<B: PageBackend>(_: &Engine<B>, _: usize, _: *mut u
 
 pub(crate) fn drain_all<B: PageBackend>(_: &Engine<B>) {}
 
-pub(crate) fn drain_an_idle_one<B: PageBackend>(_: &Engine<B>) {}
+pub(crate) fn reclaim<B: PageBackend>(_: &Engine<B>, _: u64) {}
+
+pub(crate) fn ring(_: u32) {}
 
 pub(crate) fn lock_for_fork() {}
 

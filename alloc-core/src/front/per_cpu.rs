@@ -7,6 +7,10 @@
 //! bin is open nothing else stores to its cursor. Another CPU's cache is emptied by taking its bins off the table and having the
 //! kernel restart every sequence on that CPU (membarrier(2)); after that nobody has a pointer into them.
 
+mod reclaim;
+
+pub(crate) use reclaim::{CALLS_AFTER_THREAD, CALLS_AFTER_TICK, reclaim, ring};
+
 use super::bins::{self, Bins, sentinel_busy, sentinel_empty, sentinel_metadata};
 use super::cache::{Cache, Due, OpenBin};
 use super::rseq;
@@ -15,7 +19,9 @@ use crate::heap::Engine;
 use crate::lock::{Lock, Rank};
 use crate::report;
 use core::ptr::null_mut;
-use core::sync::atomic::{AtomicIsize, AtomicPtr, AtomicU32, AtomicUsize, Ordering};
+use core::sync::atomic::{
+    AtomicIsize, AtomicPtr, AtomicU8, AtomicU16, AtomicU32, AtomicU64, AtomicUsize, Ordering,
+};
 use page_backend::{PageBackend, sys};
 use size_classes::CLASS_COUNT;
 
@@ -26,17 +32,52 @@ const MAX_CPUS: usize = 1024;
 /// is drained.
 static TABLE: [AtomicPtr<Bins>; MAX_CPUS + 2] = [const { AtomicPtr::new(null_mut()) }; MAX_CPUS + 2];
 /// The cache of each CPU, on the table or not.
-static CACHES: [AtomicPtr<Cache>; MAX_CPUS] = [const { AtomicPtr::new(null_mut()) }; MAX_CPUS];
-static RECORDS: Pool<Cache> = Pool::new();
+static CACHES: [AtomicPtr<CpuCache>; MAX_CPUS] = [const { AtomicPtr::new(null_mut()) }; MAX_CPUS];
+static RECORDS: Pool<CpuCache> = Pool::new();
 /// Offset of the rseq area from the thread pointer; 0 while this front end is not in use.
 static AREA: AtomicIsize = AtomicIsize::new(0);
-/// CPUs that the machine may have.
+/// The same offset, in use or not, since it is known that the front end may be used.
+static OFFSET: AtomicIsize = AtomicIsize::new(0);
+/// CPUs that the machine may have; 0 until then.
 static CPUS: AtomicUsize = AtomicUsize::new(0);
+/// How far [`prepare`] got.
+static STATE: AtomicU8 = AtomicU8::new(UNTRIED);
+const UNTRIED: u8 = 0;
+const TRYING: u8 = 1;
+const READY: u8 = 2;
+const IMPOSSIBLE: u8 = 3;
 /// Held while a CPU is drained.
 static DRAINING: Lock<()> = Lock::new(Rank::Draining, ());
-/// Where the search for idle CPUs goes on, and each CPU's events when it was last looked at.
-static IDLE_AT: AtomicUsize = AtomicUsize::new(0);
-static SEEN: [AtomicU32; MAX_CPUS] = [const { AtomicU32::new(0) }; MAX_CPUS];
+
+/// A CPU's cache; its bins come first.
+#[repr(C)]
+struct CpuCache {
+    cache: Cache,
+    /// The least that each bin held at the looks since the last reclaim: so many objects nobody needed.
+    least: [AtomicU16; CLASS_COUNT],
+    /// When that was, on the monotonic clock in nanoseconds; 0 before the first look.
+    reclaimed: AtomicU64,
+    /// Slow paths that still do without the cache after it was taken off the table.
+    calls_without: AtomicU32,
+    /// The cache's slow paths at that time.
+    events: AtomicU32,
+}
+
+impl CpuCache {
+    const fn new() -> Self {
+        Self {
+            cache: Cache::new(),
+            least: [const { AtomicU16::new(u16::MAX) }; CLASS_COUNT],
+            reclaimed: AtomicU64::new(0),
+            calls_without: AtomicU32::new(0),
+            events: AtomicU32::new(0),
+        }
+    }
+
+    fn bins(&self) -> *mut Bins {
+        core::ptr::from_ref(self).cast_mut().cast()
+    }
+}
 
 /// The rseq area's offset, or 0 when this front end is not in use.
 #[inline(always)]
@@ -64,8 +105,24 @@ pub(crate) unsafe fn push(area: isize, class: usize, object: *mut u8) -> bool {
     unsafe { rseq::push(area, TABLE.as_ptr(), class, object) }
 }
 
-/// Puts this front end in use, where libc, kernel and machine allow it; `false` leaves the per-thread one.
-pub(crate) fn activate() -> bool {
+/// Puts this front end in use, where libc, kernel and machine allow it.
+pub(crate) fn put_in_use() {
+    if STATE.load(Ordering::Relaxed) == UNTRIED
+        && STATE.compare_exchange(UNTRIED, TRYING, Ordering::Relaxed, Ordering::Relaxed).is_ok()
+    {
+        STATE.store(if prepare() { READY } else { IMPOSSIBLE }, Ordering::Release);
+    }
+    if STATE.load(Ordering::Acquire) == READY {
+        AREA.store(OFFSET.load(Ordering::Relaxed), Ordering::Release);
+    }
+}
+
+/// Leaves the front end to those that are just using it. What the caches hold goes back with [`reclaim`].
+pub(crate) fn put_out_of_use() {
+    AREA.store(0, Ordering::Release);
+}
+
+fn prepare() -> bool {
     let Some(area) = rseq::area() else { return false };
     let cpus = sys::possible_cpus();
     if rseq::cpu(area) < 0 || cpus == 0 || cpus > MAX_CPUS || !sys::membarrier_register_rseq() {
@@ -74,8 +131,8 @@ pub(crate) fn activate() -> bool {
     for entry in &TABLE[..cpus + 2] {
         entry.store(sentinel_empty(), Ordering::Relaxed);
     }
-    CPUS.store(cpus, Ordering::Relaxed);
-    AREA.store(area, Ordering::Release);
+    OFFSET.store(area, Ordering::Relaxed);
+    CPUS.store(cpus, Ordering::Release);
     true
 }
 
@@ -85,16 +142,23 @@ fn entry(cpu: usize) -> &'static AtomicPtr<Bins> {
 
 /// The caches made so far.
 pub(crate) fn caches() -> impl Iterator<Item = &'static Cache> {
-    CACHES[..CPUS.load(Ordering::Relaxed)].iter().filter_map(|cache| {
-        // SAFETY: a CPU's cache is never freed.
-        unsafe { cache.load(Ordering::Acquire).as_ref() }
-    })
+    (0..cpus()).filter_map(|cpu| Some(&cache_of(cpu)?.cache))
+}
+
+/// CPUs that may have a cache.
+fn cpus() -> usize {
+    CPUS.load(Ordering::Acquire)
+}
+
+fn cache_of(cpu: usize) -> Option<&'static CpuCache> {
+    // SAFETY: a CPU's cache is never freed.
+    unsafe { CACHES[cpu].load(Ordering::Acquire).as_ref() }
 }
 
 /// Opens a bin of the current CPU; `None` when another thread has it open, the CPU is being drained, or memory for its cache is
 /// out.
 fn open(class: usize) -> Option<OpenBin<'static>> {
-    let area = area();
+    let area = OFFSET.load(Ordering::Relaxed);
     for _ in 0..2 {
         // SAFETY: the front end is in use; the class is that of a bin.
         let (bins, cursor) = unsafe {
@@ -102,7 +166,7 @@ fn open(class: usize) -> Option<OpenBin<'static>> {
             rseq::take(area, TABLE.as_ptr(), class, bins::taken(), sentinels)
         };
         if bins == sentinel_empty() {
-            make(rseq::cpu(area))?;
+            attach(rseq::cpu(area))?;
             continue;
         }
         if bins == sentinel_busy() || cursor == bins::taken() {
@@ -115,21 +179,34 @@ fn open(class: usize) -> Option<OpenBin<'static>> {
     None
 }
 
-/// Gives a CPU its cache, if it has none.
+/// Puts the CPU's cache on the table, made anew if it has none; `None` when the call at hand has to do without.
 #[cold]
-fn make(cpu: i32) -> Option<()> {
-    let cpu = usize::try_from(cpu).ok().filter(|&cpu| cpu < CPUS.load(Ordering::Relaxed))?;
+fn attach(cpu: i32) -> Option<()> {
+    let cpu = usize::try_from(cpu).ok().filter(|&cpu| cpu < cpus())?;
+    let cpu_cache = match cache_of(cpu) {
+        Some(cpu_cache) => cpu_cache,
+        None => make(cpu)?,
+    };
+    if cpu_cache.calls_without.load(Ordering::Relaxed) > 0 {
+        cpu_cache.calls_without.fetch_sub(1, Ordering::Relaxed);
+        return None;
+    }
+    // Where this fails the CPU is being drained, or another thread was first.
+    let _ =
+        entry(cpu).compare_exchange(sentinel_empty(), cpu_cache.bins(), Ordering::AcqRel, Ordering::Relaxed);
+    Some(())
+}
+
+fn make(cpu: usize) -> Option<&'static CpuCache> {
     let record = RECORDS.alloc()?;
     // SAFETY: the record is fresh.
-    unsafe { record.write(Cache::new()) };
+    unsafe { record.write(CpuCache::new()) };
     if CACHES[cpu].compare_exchange(null_mut(), record.as_ptr(), Ordering::AcqRel, Ordering::Relaxed).is_err()
     {
         // SAFETY: nobody has seen the record.
         unsafe { RECORDS.free(record) };
-        return Some(());
     }
-    entry(cpu).store(record.as_ptr().cast(), Ordering::Release);
-    Some(())
+    cache_of(cpu)
 }
 
 /// Refills the current CPU's bin and returns one object; null when memory is out.
@@ -170,14 +247,19 @@ fn close<B: PageBackend>(engine: &Engine<B>, bin: OpenBin<'static>) {
     }
 }
 
-/// Empties the cache of a CPU, whoever runs there.
-fn drain<B: PageBackend>(engine: &Engine<B>, cpu: usize) {
-    // SAFETY: a CPU's cache is never freed.
-    let Some(cache) = (unsafe { CACHES[cpu].load(Ordering::Acquire).as_ref() }) else { return };
+/// Takes a CPU's cache off the table, whoever runs there, and lets `work` have it with a way to open its bins.
+///
+/// Nothing happens when the kernel refuses to restart the sequences that run there.
+fn with_cpu_stopped(
+    cpu: usize,
+    cpu_cache: &'static CpuCache,
+    work: impl FnOnce(&'static Cache, &dyn Fn(usize) -> Option<OpenBin<'static>>),
+) {
+    let cache = &cpu_cache.cache;
     let _draining = DRAINING.lock();
     entry(cpu).store(sentinel_busy(), Ordering::SeqCst);
     if sys::membarrier_rseq(cpu) {
-        cache.empty(engine, |class| {
+        work(cache, &|class| {
             let cursor = cache.bins.cursor(class);
             if cursor == bins::taken() {
                 return None;
@@ -187,28 +269,14 @@ fn drain<B: PageBackend>(engine: &Engine<B>, cpu: usize) {
             Some(unsafe { OpenBin::new(cache, class, cursor) })
         });
     }
-    entry(cpu).store(core::ptr::from_ref(cache).cast_mut().cast(), Ordering::SeqCst);
+    entry(cpu).store(cpu_cache.bins(), Ordering::SeqCst);
 }
 
 /// Empties the caches of all CPUs.
 pub(crate) fn drain_all<B: PageBackend>(engine: &Engine<B>) {
-    for cpu in 0..CPUS.load(Ordering::Relaxed) {
-        drain(engine, cpu);
-    }
-}
-
-/// Empties the cache of one CPU whose slow path nobody took since it was last looked at. Called now and then.
-pub(crate) fn drain_an_idle_one<B: PageBackend>(engine: &Engine<B>) {
-    let cpus = CPUS.load(Ordering::Relaxed);
-    if cpus == 0 {
-        return;
-    }
-    let cpu = IDLE_AT.fetch_add(1, Ordering::Relaxed) % cpus;
-    // SAFETY: a CPU's cache is never freed.
-    if let Some(cache) = unsafe { CACHES[cpu].load(Ordering::Acquire).as_ref() } {
-        let events = cache.events();
-        if SEEN[cpu].swap(events, Ordering::Relaxed) == events && cache.objects() > 0 {
-            drain(engine, cpu);
+    for cpu in 0..cpus() {
+        if let Some(cpu_cache) = cache_of(cpu) {
+            with_cpu_stopped(cpu, cpu_cache, |cache, open| cache.empty(engine, open));
         }
     }
 }
@@ -241,7 +309,7 @@ pub(crate) unsafe fn unlock_pools_after_fork() {
 /// # Safety
 /// The calling thread is the only one.
 pub(crate) unsafe fn after_fork_in_child() {
-    if area() == 0 {
+    if cpus() == 0 {
         return;
     }
     sys::membarrier_register_rseq();

@@ -87,6 +87,7 @@ pub(super) extern "C" fn in_child() {
         super::raw_fork::told();
         let Some(inside) = unlock() else { return };
         front::per_cpu::after_fork_in_child();
+        front::census::after_fork_in_child();
         registry::keep_own_alone(inside.cache_ptr(), |cache| bury(cache));
         registry::unlock_after_fork();
         drop(inside);

@@ -3,8 +3,11 @@
 //! Installed from a constructor of the preload library, from its `pthread_create`, and in Rust programs at the second thread's
 //! first slow path; never inside `malloc`, where libc may hold locks of its own. Before that the heap is correct without them.
 
-use super::{HEAP, background, fork};
-use crate::front::{self, per_cpu};
+use super::{HEAP, background, fork, release};
+use crate::front;
+use crate::front::bins::{sentinel_direct, sentinel_empty};
+use crate::front::census::{self, Gone};
+use crate::tls;
 use core::ffi::c_void;
 use core::sync::atomic::{AtomicU8, AtomicU32, AtomicUsize, Ordering};
 
@@ -45,18 +48,20 @@ pub fn before_thread() {
 
 /// Arranges for the calling thread's cache to be handed back at its end. Called in a new thread, before the program's code.
 pub fn thread_started() {
-    arm(1);
+    if arm(1) {
+        front::start_shared();
+    }
 }
 
-/// Called once a thread has its cache: arms it, and in a program without our constructor installs the hooks when the thread is
+/// Called once a thread has been met: counts and arms it, and in a program without our constructor installs the hooks when the thread is
 /// the second. The calling thread is outside the slow path, so libc may allocate here.
 pub(super) fn thread_met() {
     let met = MET.fetch_add(1, Ordering::Relaxed) + 1;
     if STATE.load(Ordering::Acquire) == NONE && met > 1 {
         install();
     }
-    if per_cpu::area() == 0 {
-        arm(1);
+    if arm(1) {
+        census::thread_met();
     }
 }
 
@@ -73,7 +78,9 @@ unsafe extern "C" fn thread_ending(round: *mut c_void) {
     if round < ROUNDS && arm(round + 1) {
         return;
     }
+    let met = tls::slot() != sentinel_empty() && tls::slot() != sentinel_direct();
     if let Some(inside) = front::enter_existing() {
         inside.end_cache(&HEAP);
     }
+    release::on_thread_end(if met { census::thread_gone() } else { Gone::Usual });
 }

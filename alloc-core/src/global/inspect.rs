@@ -45,7 +45,7 @@ pub fn owns(block: *const u8) -> bool {
 #[cold]
 pub fn snapshot(out: &mut Snapshot) {
     out.clear();
-    let Some(mut inside) = front::enter() else { return };
+    let Some(mut inside) = front::enter_existing() else { return };
     let mut cached = [0u64; CLASS_COUNT];
     let (mut count, mut capacity) = (0, 0);
     registry::walk(inside.cache(), |cache| {
@@ -56,7 +56,8 @@ pub fn snapshot(out: &mut Snapshot) {
         }
     });
     for cache in per_cpu::caches() {
-        out.thread_caches.per_cpu += 1;
+        // After the threads have become few they may still hold something, until it is given back.
+        out.thread_caches.per_cpu += u64::from(per_cpu::area() != 0);
         for (class, cached) in cached.iter_mut().enumerate().skip(1) {
             *cached += cache.len(class) as u64;
         }

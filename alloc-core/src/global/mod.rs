@@ -45,7 +45,7 @@ pub fn alloc_fast(size: usize) -> *mut u8 {
     pop(CLASSES.class_of_small(size))
 }
 
-/// Whether caches are per CPU, as `percpu_cache:true` asks; per thread otherwise.
+/// Whether the CPUs' caches are in use at this moment.
 pub fn has_per_cpu_caches() -> bool {
     per_cpu::area() != 0
 }
@@ -96,7 +96,7 @@ fn refill(class: u8) -> *mut u8 {
     before_slow_path();
     let first = tls::slot() == sentinel_empty();
     let object = front::alloc_class(&HEAP, class);
-    if first {
+    if first && tls::slot() != sentinel_empty() {
         hooks::thread_met();
     }
     release::on_slow_path();
@@ -213,7 +213,7 @@ unsafe fn free_missed(block: *mut u8, class: u8) {
         if class != 0 {
             let first = tls::slot() == sentinel_empty();
             front::free_class(&HEAP, class, block);
-            if first {
+            if first && tls::slot() != sentinel_empty() {
                 hooks::thread_met();
             }
         } else if let Err(Foreign) = front::free_other(&HEAP, address) {

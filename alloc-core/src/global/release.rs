@@ -4,8 +4,10 @@
 //! makes no calls gives nothing back by itself; the helper thread (`background_thread`) is for that.
 
 use super::HEAP;
+use crate::front::census::{self, Gone};
 use crate::front::{self, per_cpu};
 use crate::page_heap::ReleaseMode;
+use crate::settings::Delay;
 use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use page_backend::sys;
 use size_classes::CLASS_COUNT;
@@ -16,6 +18,10 @@ const GATE: u64 = 1 << 23;
 const SWEEP_NANOS: u64 = 300_000;
 /// Nanoseconds between two sweeps over all transfer caches.
 const SWEEP_EVERY: u64 = 1_000_000_000;
+
+/// Bytes that the end of one thread gives back: fewer are left for the next, and more would take too long.
+const LEAST_SHARE: usize = 64 << 10;
+const MOST_SHARE: usize = 2 << 20;
 
 static LAST_GATE: AtomicU64 = AtomicU64::new(0);
 static TICKING: AtomicBool = AtomicBool::new(false);
@@ -61,6 +67,41 @@ pub(super) fn on_slow_path() {
     }
 }
 
+/// Called when a thread has ended, outside all locks.
+///
+/// Of many threads that end in a wave, each takes its share of the free memory with it: behind the wave nobody may make calls
+/// that let time pass.
+pub(super) fn on_thread_end(gone: Gone) {
+    on_slow_path();
+    match gone {
+        Gone::Usual => {}
+        Gone::Fewer(left) => {
+            release_share(left);
+            per_cpu::ring(per_cpu::CALLS_AFTER_THREAD);
+        }
+        Gone::Few => {
+            if let Some(_inside) = front::enter_without_cache() {
+                per_cpu::drain_all(&HEAP);
+            }
+            tick();
+        }
+    }
+}
+
+/// Gives back one part of the free memory in `left` and one.
+#[cold]
+fn release_share(left: usize) {
+    if super::start::settings().release_delay == Delay::Never {
+        return;
+    }
+    let Some(_inside) = front::enter_without_cache() else { return };
+    let free: usize = HEAP.pages.accounts().tiers.iter().map(|tier| tier.free).sum();
+    let share = (free / (left + 1)).min(MOST_SHARE);
+    if share >= LEAST_SHARE {
+        HEAP.pages.release(share, ReleaseMode::Everything);
+    }
+}
+
 /// A bounded amount of work that is due by now; what another thread is at already is left to it.
 #[cold]
 pub(super) fn tick() {
@@ -69,10 +110,12 @@ pub(super) fn tick() {
         return;
     }
     let now = sys::clock_monotonic_coarse();
+    per_cpu::reclaim(&HEAP, now);
     sweep_some(now);
     HEAP.tick(now);
     super::soft_limit::heed(now);
     super::fallback::tell();
+    per_cpu::ring(per_cpu::CALLS_AFTER_TICK);
     TICKING.store(false, Ordering::Release);
     drop(inside);
     crate::stats_page::tick(now, super::snapshot);
@@ -99,10 +142,10 @@ fn sweep_some(now: u64) {
             return;
         }
         LAST_SWEEP.store(now, Ordering::Relaxed);
+        census::forget_fewest();
         if last == 0 {
             return;
         }
-        per_cpu::drain_an_idle_one(&HEAP);
         class = 1;
     }
     let start = sys::clock_monotonic();

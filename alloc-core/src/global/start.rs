@@ -1,9 +1,9 @@
 //! Reading the settings: at the first call that needs memory from the central lists, or from a constructor.
 
 use super::HEAP;
-use crate::front::{self, budget, per_cpu};
+use crate::front::{self, budget, census};
 use crate::report;
-use crate::settings::{Check, Settings};
+use crate::settings::{Check, PerCpu, Settings};
 use core::cell::UnsafeCell;
 use core::ffi::c_char;
 use core::ptr::{self, null_mut};
@@ -93,15 +93,15 @@ pub unsafe fn with_environment(envp: *const *const c_char) {
 #[cold]
 fn apply(settings: &Settings) {
     budget::set_total(usize::try_from(settings.max_total_thread_cache_bytes).unwrap_or(usize::MAX));
-    let per_thread = settings.check != Check::Full && !(settings.percpu_cache && per_cpu::activate());
     if settings.check == Check::Full {
         front::set_direct();
-    }
-    if !per_thread {
         // The thread that reads the settings may have been served before they could be read.
         if let Some(inside) = front::enter_existing() {
             inside.end_cache(&HEAP);
         }
+        census::choose(PerCpu::Never);
+    } else {
+        census::choose(settings.percpu_cache);
     }
     report::set_policy(settings.foreign, settings.invalid_free);
     HEAP.configure(settings);

@@ -101,6 +101,18 @@ choice! {
 }
 
 choice! {
+    /// Whose caches of free objects are used.
+    PerCpu {
+        /// Each thread's while there are few threads, the CPUs' when there are many.
+        Auto = "auto",
+        /// The CPUs', where kernel and libc allow it.
+        Always = "true",
+        /// Each thread's.
+        Never = "false",
+    }
+}
+
+choice! {
     /// How statistics are written.
     Format {
         /// Not at all.
@@ -151,8 +163,8 @@ pub struct Settings {
     pub background_thread: bool,
     /// Bytes that all threads' caches together may hold.
     pub max_total_thread_cache_bytes: u64,
-    /// One cache per CPU instead of one per thread, where kernel and libc allow it.
-    pub percpu_cache: bool,
+    /// Whether caches are per CPU or per thread.
+    pub percpu_cache: PerCpu,
     /// Heap size in bytes above which memory is released eagerly; 0 for none.
     pub soft_limit: u64,
     /// Heap size in bytes above which requests fail; 0 for none.
@@ -199,7 +211,7 @@ impl Settings {
         release_delay: Delay::Millis(value::DEFAULT_DELAY_MS),
         background_thread: false,
         max_total_thread_cache_bytes: 32 << 20,
-        percpu_cache: false,
+        percpu_cache: PerCpu::Auto,
         soft_limit: 0,
         hard_limit: 0,
         check: Check::Off,

@@ -2,7 +2,7 @@
 
 use super::keys::{self, Key, Meaning, Origin, Word};
 use super::value::{self, ValueError, expected};
-use super::{Chain, Check, Delay, Fallback, Format, LockMode, Policy, Settings, Text, Thp};
+use super::{Chain, Check, Delay, Fallback, Format, LockMode, PerCpu, Policy, Settings, Text, Thp};
 
 /// What is wrong with a pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -207,7 +207,7 @@ pub fn apply(settings: &mut Settings, key: Key, value: &[u8]) -> Result<(), Valu
         Key::ReleaseDelay => settings.release_delay = value::delay(value)?,
         Key::BackgroundThread => settings.background_thread = value::boolean(value)?,
         Key::MaxTotalThreadCacheBytes => settings.max_total_thread_cache_bytes = value::size(value)?,
-        Key::PercpuCache => settings.percpu_cache = value::boolean(value)?,
+        Key::PercpuCache => settings.percpu_cache = per_cpu(value)?,
         Key::SoftLimit => settings.soft_limit = value::size(value)?,
         Key::HardLimit => settings.hard_limit = value::size(value)?,
         Key::Check => settings.check = value::word(value, Check::WORDS, Check::ALL, "off or full")?,
@@ -220,6 +220,17 @@ pub fn apply(settings: &mut Settings, key: Key, value: &[u8]) -> Result<(), Valu
         Key::ConfirmConf => settings.confirm_conf = value::boolean(value)?,
     }
     Ok(())
+}
+
+fn per_cpu(value: &[u8]) -> Result<PerCpu, ValueError> {
+    if value == b"auto" {
+        return Ok(PerCpu::Auto);
+    }
+    match value::boolean(value) {
+        Ok(true) => Ok(PerCpu::Always),
+        Ok(false) => Ok(PerCpu::Never),
+        Err(e) => Err(ValueError { expected: "auto, true or false", ..e }),
+    }
 }
 
 fn policy(value: &[u8]) -> Result<Policy, ValueError> {

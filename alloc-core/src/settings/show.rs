@@ -1,6 +1,6 @@
 //! From settings to text: single values, the canonical line, the list with origins, and lines about problems.
 
-use super::{Delay, Key, Problem, ProblemKind, Settings};
+use super::{Delay, Key, PerCpu, Problem, ProblemKind, Settings};
 use crate::message::{Message, Sink};
 
 impl Settings {
@@ -20,7 +20,7 @@ impl Settings {
             },
             Key::BackgroundThread => write_bool(self.background_thread, sink),
             Key::MaxTotalThreadCacheBytes => sink.put_size(self.max_total_thread_cache_bytes),
-            Key::PercpuCache => write_bool(self.percpu_cache, sink),
+            Key::PercpuCache => sink.put_str(self.percpu_cache.as_str()),
             Key::SoftLimit => sink.put_size(self.soft_limit),
             Key::HardLimit => sink.put_size(self.hard_limit),
             Key::Check => sink.put_str(self.check.as_str()),
@@ -64,7 +64,9 @@ impl Settings {
     /// What has to be said about a value so that nobody takes it for more than it is.
     fn remark(&self, key: Key) -> &'static str {
         match key {
-            Key::PercpuCache if self.percpu_cache && !crate::global::has_per_cpu_caches() => {
+            Key::PercpuCache
+                if self.percpu_cache == PerCpu::Always && !crate::global::has_per_cpu_caches() =>
+            {
                 "; where the kernel and libc have restartable sequences, per-thread caches elsewhere"
             }
             Key::Backend if self.excluded => "; plain 4k because `programs` does not name this executable",

@@ -71,7 +71,7 @@ fn keys_are_numbered_by_place_and_found_by_name() {
 #[test]
 fn the_line_from_the_field_is_accepted_whole() {
     let s = good("percpu_cache:1,lg_dirty_mult:-1,background_thread:true");
-    assert!(s.percpu_cache && s.background_thread);
+    assert!(s.percpu_cache == PerCpu::Always && s.background_thread);
     assert_eq!(s.release_delay, Delay::Never);
     assert_eq!(s.origin(Key::ReleaseDelay), Origin::StratallocConf);
     assert_eq!(s.origin(Key::Backend), Origin::Default);
@@ -281,7 +281,7 @@ fn the_canonical_line_of_the_defaults() {
     assert_eq!(
         line(&Settings::DEFAULT),
         "backend:4k,fallback:warn,programs:,thp:default,hugetlbfs:,lock:fallback,lock_budget:0,release_delay:1s,\
-         background_thread:false,max_total_thread_cache_bytes:32MiB,percpu_cache:false,soft_limit:0,hard_limit:0,\
+         background_thread:false,max_total_thread_cache_bytes:32MiB,percpu_cache:auto,soft_limit:0,hard_limit:0,\
          check:off,foreign:report,invalid_free:report,stats_at_exit:off,stats_file:,stats_interval:0,\
          abort_conf:false,confirm_conf:false"
     );

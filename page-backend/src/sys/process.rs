@@ -120,6 +120,16 @@ fn membarrier(command: usize, flags: usize, cpu: usize) -> bool {
     unsafe { super::syscall(libc::SYS_membarrier as usize, [command, flags, cpu, 0, 0, 0]) }.is_ok()
 }
 
+/// CPUs that the calling thread may run on; 1 when the kernel does not tell.
+pub fn usable_cpus() -> usize {
+    // Room for 4096 CPUs; a kernel with more in its set refuses.
+    let mut set = [0u64; 64];
+    let args = [0, size_of_val(&set), set.as_mut_ptr().expose_provenance(), 0, 0, 0];
+    // SAFETY: the kernel writes at most as many bytes as it was told.
+    let _ = unsafe { super::syscall(libc::SYS_sched_getaffinity as usize, args) };
+    set.iter().map(|word| word.count_ones() as usize).sum::<usize>().max(1)
+}
+
 /// One more than the highest number that a CPU of this machine may have; 0 when the kernel does not tell.
 pub fn possible_cpus() -> usize {
     let mut buffer = [0; 64];
