@@ -113,6 +113,17 @@ pub unsafe extern "C" fn realloc(ptr: *mut c_void, size: usize) -> *mut c_void {
 /// As for [`realloc`].
 #[inline]
 pub(crate) unsafe fn resize(ptr: *mut c_void, size: usize) -> *mut c_void {
+    if global::serves(ptr.cast(), size) {
+        return ptr;
+    }
+    // SAFETY: handed on to the caller.
+    unsafe { resize_slow(ptr, size) }
+}
+
+/// # Safety
+/// As for [`realloc`].
+#[inline(never)]
+unsafe fn resize_slow(ptr: *mut c_void, size: usize) -> *mut c_void {
     if ptr.is_null() {
         return allocate(size);
     }

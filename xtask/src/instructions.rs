@@ -10,7 +10,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 /// The loops of `pairs.c`: name, short and long number of rounds, pairs a round.
-const LOOPS: [(&str, u64, u64, u64); 2] = [("lifo", 10_000, 60_000, 1), ("batch", 20, 70, 1_000)];
+const LOOPS: [(&str, u64, u64, u64); 2] = [("lifo", 10_000, 60_000, 1), ("batch", 20, 520, 1_000)];
 
 /// The calls of `calls.c`, by their symbols, with the words for them. A second symbol is what callgrind may call the
 /// function where the first is a name for it too.
@@ -97,7 +97,7 @@ pub(crate) fn call(program: &Path, words: &[&str], symbols: &[&str], library: Op
             let words: Vec<&str> = words.iter().copied().chain([rounds.as_str()]).collect();
             instructions(&options, program, &words, library)
         };
-        let (few, many) = (2_000, 22_000);
+        let (few, many) = (2_000, 202_000);
         let cost = (count(many)? - count(few)?) as f64 / (many - few) as f64;
         if cost > 0.0 {
             return Ok(cost);

@@ -19,8 +19,8 @@ pub mod start;
 
 pub use change::{ChangeError, change};
 pub use inspect::{CheckError, check, owns, snapshot, usable_size};
-pub use realloc::realloc;
 pub(crate) use realloc::realloc_sized;
+pub use realloc::{realloc, serves};
 pub use release::{at_exit, trim};
 
 use crate::front::bins::{Bins, sentinel_empty};

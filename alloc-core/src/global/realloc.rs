@@ -9,20 +9,30 @@ use size_classes::{CLASSES, MAX_SMALL};
 /// Shrinking by less than this part of a block leaves it where it is.
 const SHRINK_SHIFT: u32 = 1;
 
+/// Whether `block` is a small block that [`realloc`] to `size` bytes leaves as it is.
+///
+/// Any pointer may be asked about. `false` for a size of 0, and for what is not a small block of the heap.
+#[inline]
+pub fn serves(block: *const u8, size: usize) -> bool {
+    let class = PAGE_MAP.class_of(block.addr());
+    // Class 0 has size 0, and so room for nothing.
+    let room = CLASSES.size_of(class);
+    size.wrapping_sub(1) < room && (size > room >> SHRINK_SHIFT || CLASSES.class_of(size) == class)
+}
+
 /// A block of at least `size` bytes with the content of `block`, which may have moved; null when memory is out: the old block
 /// is kept then.
 ///
 /// # Safety
 /// `block` is a live block of the heap and `size` is not 0. When the result is not null, `block` is not used again.
 pub unsafe fn realloc(block: *mut u8, size: usize) -> *mut u8 {
+    if serves(block, size) {
+        return block;
+    }
     let class = PAGE_MAP.class_of(block.addr());
     if class != 0 {
-        let old = CLASSES.size_of(class);
-        if size <= old && (size > old >> SHRINK_SHIFT || CLASSES.class_of(size) == class) {
-            return block;
-        }
-        // SAFETY: handed on to the caller; a small block has `old` bytes.
-        return unsafe { move_to(block, old, size, size) };
+        // SAFETY: handed on to the caller; a small block has the bytes of its class.
+        return unsafe { move_to(block, CLASSES.size_of(class), size, size) };
     }
     // SAFETY: handed on to the caller.
     unsafe { realloc_large(block, size) }
