@@ -55,7 +55,20 @@ pub(crate) fn build(target: Option<&str>) -> Result<PathBuf, String> {
     let mut args = vec!["--cfg".to_owned(), "preload".to_owned()];
     args.extend(LINK_ARGS.iter().flat_map(|arg| ["-C".to_owned(), format!("link-arg={arg}")]));
     let dir = build_crate("cdylib", target, &workspace::target_dir(), &args)?;
-    split_debug(&dir.join("liballoc_ffi.so"), &dir, target)
+    let library = split_debug(&dir.join("liballoc_ffi.so"), &dir, target)?;
+    link_soname(&dir)?;
+    Ok(library)
+}
+
+/// Lets a program that was linked with the library find it beside it, by its soname.
+fn link_soname(dir: &Path) -> Result<(), String> {
+    let link = dir.join(check_abi::SONAME);
+    match std::os::unix::fs::symlink(LIBRARY, &link) {
+        Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => {
+            Err(format!("{}: {error}", link.display()))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Builds `libstratalloc.a`, for programs that are linked statically, and returns its path.
