@@ -16,6 +16,14 @@ pub(crate) struct Pool {
 }
 
 impl Pool {
+    /// Keeps the pool's size in mind while others change it.
+    ///
+    /// # Errors
+    /// As [`Pool::set`].
+    pub(crate) fn keep() -> Result<Self> {
+        Self::set(read().context("the kernel has no pool of 2 MiB pages (CONFIG_HUGETLBFS)")?)
+    }
+
     /// Sets the pool to `pages` pages of 2 MiB and says so on standard output.
     ///
     /// # Errors

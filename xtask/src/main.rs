@@ -14,6 +14,7 @@ mod dist;
 mod environment;
 mod exec;
 mod golden;
+mod guide;
 mod hugepages;
 mod instructions;
 mod launcher;

@@ -4,7 +4,7 @@ use crate::battery::{self, Choice};
 use crate::launcher::Tools;
 use crate::tally::Tally;
 use crate::{
-    Outcome, bad_input, cargo_checks, exec, instructions, memory_docs, package, packages, run, startup,
+    Outcome, bad_input, cargo_checks, exec, guide, instructions, memory_docs, package, packages, run, startup,
 };
 use anyhow::Result;
 use clap::{Parser, ValueEnum};
@@ -67,6 +67,8 @@ enum Step {
     BadInput,
     /// The packages: made, installed, a packaged server put on the heap and taken back, purged
     Package,
+    /// Every command of docs/mysql.md
+    MysqlGuide,
     /// Real programs in all modes
     Programs,
 }
@@ -148,6 +150,10 @@ fn steps(options: &Options, tally: &mut Tally) -> Result<()> {
     if has(Step::Package) {
         tally.heading("package");
         package::run(tally, &library);
+    }
+    if has(Step::MysqlGuide) {
+        tally.heading("mysql-guide");
+        guide::run(tally, &library)?;
     }
     if has(Step::Programs) {
         tally.heading("programs");
