@@ -1,13 +1,14 @@
 //! `bench`: this heap beside its peers, measured in turn, with a file of results, a table and a plot for each bench.
 //!
-//! A bench is a module here with `run` and a line in [`KINDS`]. It hands its cases to [`rounds::alternate`] and draws
-//! what it has from the [`results::Results`].
+//! A bench is a module here with `run`, which hands its cases to [`rounds::alternate`], `page`, which draws what the
+//! [`results::Results`] have, and a line in [`KINDS`].
 
 mod instructions;
 mod latency;
 mod memory;
 mod micro;
 mod mysql;
+mod page;
 mod peers;
 mod plot;
 mod results;
@@ -19,8 +20,9 @@ mod table;
 
 use crate::launcher::Tools;
 use crate::{Outcome, exec, run};
-use anyhow::{Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 use clap::Parser;
+use page::Page;
 use peers::{Allocator, Missing};
 use results::Results;
 use std::ffi::OsString;
@@ -33,7 +35,7 @@ pub(crate) const USAGE: &str =
 /// Measures this heap beside its peers.
 ///
 /// Allocators alternate within each round, so that drift of the machine cancels. Results go to a dated JSON file under
-/// target/bench, with a Markdown table and SVG plots beside it.
+/// target/bench, with Markdown tables and SVG plots beside it; --write-docs puts these into docs.
 #[derive(Parser, Debug)]
 #[command(name = "cargo xtask bench", no_binary_name = true)]
 struct Options {
@@ -59,6 +61,9 @@ struct Options {
     /// Go on where the newest file of results of the same library stops
     #[arg(long)]
     resume: bool,
+    /// Measure nothing: write the newest results of these benches into docs/performance.md and docs/plots
+    #[arg(long)]
+    write_docs: bool,
     /// Small loads, to try a bench out; the figures mean nothing
     #[arg(long)]
     quick: bool,
@@ -69,17 +74,17 @@ struct Options {
     mysql: mysql::Extent,
 }
 
-/// A bench: its name, and what measures it.
-type Kind = (&'static str, fn(&Bench, &mut Results) -> Result<()>);
+/// A bench: its name, what measures it, and what shows the results.
+type Kind = (&'static str, fn(&Bench, &mut Results) -> Result<()>, fn(&Results) -> Page);
 
 const KINDS: &[Kind] = &[
-    ("suite", suite::run),
-    ("micro", micro::run),
-    ("instructions", instructions::run),
-    ("scale", scale::run),
-    ("latency", latency::run),
-    ("memory", memory::run),
-    ("mysql", mysql::run),
+    ("suite", suite::run, suite::page),
+    ("micro", micro::run, micro::page),
+    ("instructions", instructions::run, instructions::page),
+    ("scale", scale::run, scale::page),
+    ("latency", latency::run, latency::page),
+    ("memory", memory::run, memory::page),
+    ("mysql", mysql::run, mysql::page),
 ];
 
 /// What all benches share.
@@ -123,11 +128,19 @@ pub(crate) fn run(args: &[OsString]) -> Outcome {
 }
 
 fn execute(options: Options) -> Result<ExitCode> {
-    for kind in &options.kinds {
-        if !KINDS.iter().any(|(name, _)| name == kind) {
-            let names: Vec<_> = KINDS.iter().map(|(name, _)| *name).collect();
-            bail!("no bench {kind}; there are {}", names.join(", "));
+    let kinds = options.kinds.iter().map(|kind| {
+        KINDS.iter().find(|(name, ..)| name == kind).with_context(|| {
+            let names: Vec<_> = KINDS.iter().map(|(name, ..)| *name).collect();
+            format!("no bench {kind}; there are {}", names.join(", "))
+        })
+    });
+    let kinds = kinds.collect::<Result<Vec<_>>>()?;
+    if options.write_docs {
+        for (name, _, page) in kinds {
+            let results = Results::newest(name)?;
+            page(&results).publish(name, &results)?;
         }
+        return Ok(ExitCode::SUCCESS);
     }
     let library = run::library(options.library.as_deref())?;
     let (mut allocators, missing) = peers::find(&library, &options.peer)?;
@@ -145,11 +158,11 @@ fn execute(options: Options) -> Result<ExitCode> {
     }
     let bench = Bench { options, allocators, missing, tools: Tools::new()? };
     let mut failures = 0;
-    for kind in &bench.options.kinds {
-        let Some((name, measure)) = KINDS.iter().find(|(name, _)| name == kind) else { continue };
+    for (name, measure, page) in kinds {
         let mut results = Results::open(name, &bench, bench.options.resume)?;
         println!("results: {}", results.file().display());
         measure(&bench, &mut results)?;
+        page(&results).save(&results)?;
         failures += results.failures();
     }
     Ok(if failures == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })

@@ -12,13 +12,15 @@ struct Need {
 }
 
 /// The packages without services: a server's own package would start it.
-const NEEDS: [Need; 16] = [
+const NEEDS: [Need; 18] = [
     Need { package: "gcc", present: || command("cc") },
     Need { package: "libc6-dev", present: || Path::new("/usr/include/stdlib.h").exists() },
     Need { package: "g++", present: || command("g++") },
     Need { package: "binutils", present: || command("objcopy") },
     Need { package: "git", present: || command("git") },
     Need { package: "perl", present: || command("perl") },
+    Need { package: "lua5.4", present: || command("lua") },
+    Need { package: "rustc", present: || Path::new("/usr/bin/rustc").exists() },
     Need { package: "nodejs", present: || command("node") },
     Need { package: "default-jdk-headless", present: || command("javac") && command("java") },
     Need { package: "sqlite3", present: || command("sqlite3") },

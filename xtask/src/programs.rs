@@ -24,13 +24,15 @@ pub(crate) struct Program {
 }
 
 /// All programs.
-pub(crate) const PROGRAMS: [Program; 11] = [
+pub(crate) const PROGRAMS: [Program; 13] = [
     program("bash", commands::nothing, commands::bash),
     program("git", commands::git_history, commands::git),
     program("perl", commands::nothing, commands::perl),
     program("python", commands::nothing, python::work),
     program("python suite", commands::nothing, python::suite),
+    program("lua", commands::nothing, commands::lua),
     program("g++", commands::nothing, commands::gxx),
+    program("rustc", commands::nothing, commands::rustc),
     program("node", commands::nothing, commands::node),
     program("java", commands::java_class, commands::java),
     program("sqlite3", commands::nothing, commands::sqlite),

@@ -1,6 +1,7 @@
 //! `instructions`: the heap's calls on every allocator, counted with callgrind. Counts do not vary, so one round is
 //! enough, and other work on the machine does not matter.
 
+use super::page::Page;
 use super::results::Results;
 use super::rounds::{Case, alternate};
 use super::{Bench, table};
@@ -23,10 +24,14 @@ pub(crate) fn run(bench: &Bench, results: &mut Results) -> Result<()> {
         }));
     }
     cases.retain(|case| bench.wants(&case.name));
-    alternate(results, &bench.allocators, &mut cases, 1)?;
+    alternate(results, &bench.allocators, &mut cases, 1)
+}
+
+/// The table of counts.
+pub(crate) fn page(results: &Results) -> Page {
     let table = table::figures(results, &results.cases(), "count", 1.0);
-    let page =
-        format!("{}\nInstructions; `failed` where a heap has no such call:\n\n{table}", results.preamble());
-    print!("\n{page}");
-    results.save("md", &page)
+    Page {
+        text: format!("\nInstructions; `failed` where a heap has no such call:\n\n{table}"),
+        plots: Vec::new(),
+    }
 }

@@ -1,6 +1,7 @@
 //! `latency`: every small call timed while memory is being given back.
 
 use super::micro::numbers;
+use super::page::Page;
 use super::peers::Allocator;
 use super::results::Results;
 use super::rounds::{Case, alternate};
@@ -13,7 +14,7 @@ const PERCENTILES: [&str; 6] = ["p50", "p90", "p99", "p99.9", "p99.99", "max"];
 
 pub(crate) fn run(bench: &Bench, results: &mut Results) -> Result<()> {
     let driver = bench.tools.compile("latency", &["-fno-builtin", "-pthread"])?;
-    let seconds = if bench.quick() { "0.2" } else { "3" };
+    let seconds = if bench.quick() { "0.2" } else { "2" };
     let mut cases = Vec::new();
     for threads in ["1", "2", "8"] {
         let driver = &driver;
@@ -28,19 +29,18 @@ pub(crate) fn run(bench: &Bench, results: &mut Results) -> Result<()> {
         cases.push(Case::new(format!("{threads} threads"), run));
     }
     cases.retain(|case| bench.wants(&case.name));
-    alternate(results, &bench.allocators, &mut cases, bench.rounds(5))?;
-    show(results)
+    alternate(results, &bench.allocators, &mut cases, bench.rounds(3))
 }
 
-fn show(results: &Results) -> Result<()> {
-    let mut page = results.preamble();
+/// A table for each number of threads and each call.
+pub(crate) fn page(results: &Results) -> Page {
+    let mut page = Page::default();
     for case in results.cases() {
         for call in ["malloc", "free"] {
             let figures = PERCENTILES.map(|p| (format!("{call} {p}"), p));
             let table = table::one_case(results, case, &figures);
-            page += &format!("\n{call}, {case}, nanoseconds:\n\n{table}");
+            page.text += &format!("\n{call}, {case}, nanoseconds:\n\n{table}");
         }
     }
-    print!("\n{page}");
-    results.save("md", &page)
+    page
 }

@@ -1,6 +1,7 @@
 //! `memory`: what idle threads and freed memory keep, and page faults at the start of small programs.
 
 use super::micro::numbers;
+use super::page::Page;
 use super::peers::Allocator;
 use super::results::{Figures, Results};
 use super::rounds::{Case, alternate};
@@ -16,7 +17,7 @@ const BACKGROUND: &str = "background_thread:true";
 pub(crate) fn run(bench: &Bench, results: &mut Results) -> Result<()> {
     let driver = bench.tools.compile("memory", &["-fno-builtin", "-pthread"])?;
     let driver = driver.as_path();
-    let (threads, mib): (&[u32], _) = if bench.quick() { (&[100], "64") } else { (&[2_000, 10_000], "512") };
+    let (threads, mib): (&[u32], _) = if bench.quick() { (&[100], "64") } else { (&[10_000], "512") };
     let mut cases = Vec::new();
     for count in threads {
         let run = move |allocator: &Allocator| idle(driver, *count, allocator);
@@ -37,8 +38,7 @@ pub(crate) fn run(bench: &Bench, results: &mut Results) -> Result<()> {
         }));
     }
     cases.retain(|case| bench.wants(&case.name));
-    alternate(results, &bench.allocators, &mut cases, bench.rounds(5))?;
-    show(results)
+    alternate(results, &bench.allocators, &mut cases, bench.rounds(3))
 }
 
 /// What each thread keeps beyond the same threads without blocks, in KiB.
@@ -64,10 +64,10 @@ fn release(driver: &Path, mib: &str, settings: Option<&str>, allocator: &Allocat
     Ok(named.map(|(name, value)| (name.to_owned(), value)).into())
 }
 
-fn show(results: &Results) -> Result<()> {
+/// A table for each thing measured.
+pub(crate) fn page(results: &Results) -> Page {
     let all = results.cases();
     let some = |word: &str| -> Vec<&str> { all.iter().copied().filter(|case| case.contains(word)).collect() };
-    let mut page = results.preamble();
     let tables = [
         ("KiB that each idle thread keeps which has used and freed 1 MiB, 2 s later", "idle threads", "kib"),
         ("Resident 2 s after all was freed, % of the peak", "release", "idle"),
@@ -75,9 +75,9 @@ fn show(results: &Results) -> Result<()> {
         ("The longest of these calls, in microseconds", "release", "longest"),
         ("Page faults", "start of", "faults"),
     ];
+    let mut page = Page::default();
     for (words, cases, figure) in tables {
-        page += &format!("\n{words}:\n\n{}", table::figures(results, &some(cases), figure, 1.0));
+        page.text += &format!("\n{words}:\n\n{}", table::figures(results, &some(cases), figure, 1.0));
     }
-    print!("\n{page}");
-    results.save("md", &page)
+    page
 }

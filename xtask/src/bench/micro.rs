@@ -1,6 +1,7 @@
 //! `micro`: small loads on every allocator, in nanoseconds an operation.
 
-use super::peers::Allocator;
+use super::page::{Page, Plot};
+use super::peers::{Allocator, SYSTEM};
 use super::results::{Figures, Results};
 use super::rounds::{Case, alternate};
 use super::{Bench, plot, table};
@@ -26,7 +27,7 @@ const LOADS: [(&str, &[u64]); 12] = [
 
 pub(crate) fn run(bench: &Bench, results: &mut Results) -> Result<()> {
     let driver = bench.tools.compile("micro", &["-fno-builtin", "-pthread"])?;
-    let seconds = if bench.quick() { "0.02" } else { "0.3" };
+    let seconds = if bench.quick() { "0.02" } else { "0.2" };
     let mut cases = Vec::new();
     for (load, numbers) in LOADS {
         for number in numbers {
@@ -38,8 +39,7 @@ pub(crate) fn run(bench: &Bench, results: &mut Results) -> Result<()> {
             }
         }
     }
-    alternate(results, &bench.allocators, &mut cases, bench.rounds(7))?;
-    show(results)
+    alternate(results, &bench.allocators, &mut cases, bench.rounds(3))
 }
 
 /// Runs a driver that prints one figure, the nanoseconds of an operation.
@@ -64,16 +64,18 @@ pub(crate) fn numbers(job: Job) -> Result<Vec<f64>> {
     Ok(figures)
 }
 
-fn show(results: &Results) -> Result<()> {
+/// The table, where this heap stands beside the best, and a plot.
+pub(crate) fn page(results: &Results) -> Page {
     let cases = results.cases();
-    let mut page = results.preamble();
-    page += &format!("\nNanoseconds an operation:\n\n{}", table::figures(results, &cases, "ns", 1.0));
+    let table = table::figures(results, &cases, "ns", 1.0);
     let best = table::against_best(results, &cases, "ns");
-    page += &format!("\nIn parts of the best other allocator's, worst first:\n\n{best}");
-    print!("\n{page}");
-    results.save("md", &page)?;
-    let title = "Small loads, in parts of glibc's time (left is better)";
-    results.save("svg", &plot::ratios(results, &cases, "ns", super::peers::SYSTEM, title))
+    let title = format!("Small loads, in parts of {SYSTEM}'s time (left is better)");
+    Page {
+        text: format!(
+            "\nNanoseconds an operation:\n\n{table}\nIn parts of the best other allocator's, worst first:\n\n{best}"
+        ),
+        plots: vec![Plot { name: "ratios", svg: plot::ratios(results, &cases, "ns", SYSTEM, &title), title }],
+    }
 }
 
 /// A number with its unit: bytes, or what the load counts.

@@ -14,6 +14,7 @@ mod sheet;
 mod slap;
 
 use super::Bench;
+use super::page::Page;
 use super::results::Results;
 use super::rounds::alternate;
 use anyhow::Result;
@@ -64,14 +65,17 @@ pub(super) fn run(bench: &Bench, results: &mut Results) -> Result<()> {
         let rounds = bench.rounds(5);
         pages::run(&data, results, &bench.allocators, extent.set_hugepages, seconds, rounds)?;
     }
+    Ok(())
+}
+
+/// The pages of all loads.
+pub(super) fn page(results: &Results) -> Page {
     let parts = [
         hold::page(results),
         oltp::page(results),
-        slap::page(results, quick),
+        slap::page(results, results.quick()),
         growth::page(results),
         pages::page(results),
     ];
-    let page = results.preamble() + &parts.concat();
-    print!("\n{page}");
-    results.save("md", &page)
+    Page { text: parts.concat(), plots: Vec::new() }
 }

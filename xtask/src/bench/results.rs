@@ -105,15 +105,9 @@ impl Results {
         &self.file
     }
 
-    /// Writes a table or plot beside the results.
-    ///
-    /// # Errors
-    /// When it cannot be written.
-    pub(crate) fn save(&self, extension: &str, text: &str) -> Result<()> {
-        let file = self.file.with_extension(extension);
-        std::fs::write(&file, text)?;
-        println!("wrote {}", file.display());
-        Ok(())
+    /// Whether the loads were small.
+    pub(crate) fn quick(&self) -> bool {
+        self.head["quick"] == true
     }
 
     /// What was measured: the machine, the allocators, and those that could not be had.
@@ -127,14 +121,15 @@ impl Results {
             .collect()
         };
         let rounds = self.records.iter().map(|record| record.round + 1).max().unwrap_or(0);
-        let quick = if self.head["quick"] == true { " Small loads, to try the bench out." } else { "" };
+        let quick = if self.quick() { " Small loads, to try the bench out." } else { "" };
         let machine = self.head["machine"].as_str().unwrap_or("?");
         let missing = match pairs("missing") {
             missing if missing.is_empty() => "none".to_owned(),
             missing => missing.join(", "),
         };
+        let name = self.file.file_name().unwrap_or_default().to_string_lossy();
         format!(
-            "Machine: {machine}. Rounds: {rounds}.{quick} Allocators: {}. Missing: {missing}.\n",
+            "Results: `{name}`. Machine: {machine}. Rounds: {rounds}.{quick} Allocators: {}. Missing: {missing}.\n",
             pairs("allocators").join(", ")
         )
     }
@@ -228,8 +223,10 @@ fn machine() -> Result<String> {
     let cpus = std::fs::read_to_string("/proc/cpuinfo")?;
     let model = cpus.lines().find_map(|line| line.strip_prefix("model name")).unwrap_or(": unknown");
     let kernel = std::fs::read_to_string("/proc/sys/kernel/osrelease")?;
+    // What follows the version is the builder's name for it.
+    let kernel = kernel.trim().split('-').next().unwrap_or_default();
     let count = std::thread::available_parallelism()?;
-    Ok(format!("{count} x {}, Linux {}", model.trim_start_matches([' ', '\t', ':']), kernel.trim()))
+    Ok(format!("{count} x {}, Linux {kernel}", model.trim_start_matches([' ', '\t', ':'])))
 }
 
 fn distinct<'a>(names: impl Iterator<Item = &'a str>) -> Vec<&'a str> {

@@ -1,6 +1,7 @@
 //! `scale`: the cost of an operation against live heap size, thread count and block size, with a plot of each.
 
 use super::micro::{bytes, cost};
+use super::page::{Page, Plot};
 use super::plot::{Axes, Curve, curves};
 use super::results::Results;
 use super::rounds::{Case, alternate};
@@ -63,7 +64,7 @@ impl Axis {
 
 pub(crate) fn run(bench: &Bench, results: &mut Results) -> Result<()> {
     let driver = bench.tools.compile("scale", &["-fno-builtin", "-pthread"])?;
-    let seconds = if bench.quick() { "0.05" } else { "0.5" };
+    let seconds = if bench.quick() { "0.05" } else { "0.3" };
     let mut cases = Vec::new();
     for axis in &AXES {
         for number in axis.numbers {
@@ -75,17 +76,17 @@ pub(crate) fn run(bench: &Bench, results: &mut Results) -> Result<()> {
             }
         }
     }
-    alternate(results, &bench.allocators, &mut cases, bench.rounds(3))?;
-    show(results)
+    alternate(results, &bench.allocators, &mut cases, bench.rounds(3))
 }
 
 fn case(axis: &Axis, number: u64) -> String {
     format!("{} {}", axis.what, (axis.word)(number as f64))
 }
 
-fn show(results: &Results) -> Result<()> {
+/// A table and a plot for each axis.
+pub(crate) fn page(results: &Results) -> Page {
     let all = results.cases();
-    let mut page = results.preamble();
+    let mut page = Page::default();
     for axis in &AXES {
         let cases: Vec<String> = axis.numbers.iter().map(|number| case(axis, *number)).collect();
         let cases: Vec<&str> = all.iter().copied().filter(|name| cases.iter().any(|c| c == name)).collect();
@@ -93,14 +94,13 @@ fn show(results: &Results) -> Result<()> {
             continue;
         }
         let table = table::figures(results, &cases, "ns", 1.0);
-        page += &format!("\n{}, nanoseconds:\n\n{table}", axis.title);
+        page.text += &format!("\n{}, nanoseconds:\n\n{table}", axis.title);
         let allocators = results.allocators();
         let lines: Vec<_> = allocators.iter().map(|name| curve(results, axis, name)).collect();
         let axes = Axes { title: axis.title, x: axis.what, y: "nanoseconds", word: axis.word };
-        results.save(&format!("{}.svg", axis.load), &curves(&axes, &lines))?;
+        page.plots.push(Plot { name: axis.load, title: axis.title.into(), svg: curves(&axes, &lines) });
     }
-    print!("\n{page}");
-    results.save("md", &page)
+    page
 }
 
 fn curve<'a>(results: &Results, axis: &Axis, name: &'a str) -> Curve<'a> {

@@ -1,5 +1,6 @@
 //! `suite`: the battery's programs on every allocator; each result is checked against that on the C library's heap.
 
+use super::page::{Page, Plot};
 use super::peers::SYSTEM;
 use super::results::Results;
 use super::rounds::{Case, alternate, figures};
@@ -18,9 +19,15 @@ const FIGURES: [(&str, &str); 5] = [
     ("faults", "Page faults"),
 ];
 
+/// Programs of the battery that check the heap but measure nothing: the tests of Python's suite mostly wait, and the load on
+/// mariadbd lasts a fixed time; the bench `mysql` measures that server.
+const UNMEASURED: [&str; 2] = ["python suite", "mariadbd"];
+
 pub(crate) fn run(bench: &Bench, results: &mut Results) -> Result<()> {
     let mut cases = Vec::new();
-    for program in PROGRAMS.iter().filter(|program| bench.wants(program.name)) {
+    for program in
+        PROGRAMS.iter().filter(|program| bench.wants(program.name) && !UNMEASURED.contains(&program.name))
+    {
         let input = bench.tools.folder()?;
         (program.prepare)(&input).with_context(|| format!("cannot prepare {}", program.name))?;
         let expected = once(program, &system(program), &input, &bench.tools)?.content;
@@ -33,29 +40,23 @@ pub(crate) fn run(bench: &Bench, results: &mut Results) -> Result<()> {
             Ok(figures(&outcome.usage))
         }));
     }
-    alternate(results, &bench.allocators, &mut cases, bench.rounds(5))?;
-    show(results)
+    alternate(results, &bench.allocators, &mut cases, bench.rounds(3))
 }
 
-/// Writes the tables and the plots beside the results.
-///
-/// # Errors
-/// When they cannot be written.
-fn show(results: &Results) -> Result<()> {
+/// The tables and the plots.
+pub(crate) fn page(results: &Results) -> Page {
     let cases = results.cases();
-    let mut page = results.preamble();
+    let mut text = String::new();
     for (figure, words) in FIGURES {
         let ratios = table::ratios(results, &cases, figure, SYSTEM);
-        page += &format!("\n{words}, in parts of {SYSTEM}'s:\n\n{ratios}");
+        text += &format!("\n{words}, in parts of {SYSTEM}'s:\n\n{ratios}");
     }
     let seconds = table::figures(results, &cases, "wall", 1.0);
     let memory = table::figures(results, &cases, "peak", 1.0 / 1024.0);
-    page += &format!("\nWall time in seconds:\n\n{seconds}\nPeak resident memory in MiB:\n\n{memory}");
-    print!("\n{page}");
-    results.save("md", &page)?;
-    for (figure, words) in [FIGURES[0], FIGURES[3]] {
+    text += &format!("\nWall time in seconds:\n\n{seconds}\nPeak resident memory in MiB:\n\n{memory}");
+    let plots = [FIGURES[0], FIGURES[3]].map(|(figure, words)| {
         let title = format!("{words} of real programs, in parts of {SYSTEM}'s (left is better)");
-        results.save(&format!("{figure}.svg"), &plot::ratios(results, &cases, figure, SYSTEM, &title))?;
-    }
-    Ok(())
+        Plot { name: figure, svg: plot::ratios(results, &cases, figure, SYSTEM, &title), title }
+    });
+    Page { text, plots: plots.into() }
 }

@@ -26,6 +26,20 @@ pub(crate) fn gxx(trial: &Trial) -> Result<Outcome> {
     trial.outcome(job)
 }
 
+/// Compiles Rust; the result is the assembly. The compiler is the distribution's: that of rust-lang.org exports a malloc of its
+/// own, before which no other can be put.
+pub(crate) fn rustc(trial: &Trial) -> Result<Outcome> {
+    let assembly = trial.scratch.join("work.s");
+    let options = ["--edition=2021", "-Copt-level=1", "-Ccodegen-units=1", "--emit=asm", "-o"];
+    let job = trial.job("/usr/bin/rustc").args(options).arg(&assembly).arg(script("work.rs"));
+    let done = trial.run(job)?;
+    Ok(Outcome { content: std::fs::read_to_string(assembly)?, usage: done.usage })
+}
+
+pub(crate) fn lua(trial: &Trial) -> Result<Outcome> {
+    trial.outcome(trial.job("lua").arg(script("work.lua")))
+}
+
 pub(crate) fn node(trial: &Trial) -> Result<Outcome> {
     trial.outcome(trial.job("node").arg(script("work.js")))
 }
