@@ -10,7 +10,7 @@ use std::thread::JoinHandle;
 /// More threads than have bins of their own on any machine that the tests run on.
 fn many() -> usize {
     let cpus = std::thread::available_parallelism().map_or(1, usize::from);
-    64.max(16 * cpus) + 20
+    16.max(8 * cpus) + 20
 }
 
 /// Allocates blocks of all small classes and frees every other one.

@@ -2,7 +2,7 @@
 //!
 //! A thread's own bins are the fastest path, and what they keep grows with the threads. The CPUs' caches keep what a machine of
 //! that size needs, however many threads share them, and an idle thread holds nothing. So threads have bins while there are few.
-//! Above a bound new threads get none, and those that have some hand them back when a bin misses; when threads have become few
+//! From a bound on new threads get none, and those that have some hand them back when a bin misses; when threads have become few
 //! again they get bins as new ones do. Between the two bounds everything stays as it is, so a program that moves around
 //! one of them does not switch with each thread.
 //!
@@ -13,16 +13,16 @@ use crate::settings::PerCpu;
 use core::sync::atomic::{AtomicBool, AtomicIsize, AtomicUsize, Ordering};
 use page_backend::sys;
 
-/// Threads that have bins on any machine.
-const FEW: usize = 64;
-/// And for each CPU that the process may use.
-const FEW_PER_CPU: usize = 16;
+/// From so many threads on they are many, on any machine.
+const MANY: usize = 16;
+/// And from so many on for each CPU that the process may use. `docs/performance.md` has the measurement.
+const MANY_PER_CPU: usize = 8;
 
 static AUTO: AtomicBool = AtomicBool::new(true);
 /// Threads that are alive and have been met.
 static LIVE: AtomicIsize = AtomicIsize::new(0);
-/// Above this many threads the CPUs' caches are in use. On a machine with more than a few CPUs it rises when first reached.
-static BOUND: AtomicUsize = AtomicUsize::new(FEW);
+/// From this many threads on the CPUs' caches are in use. On a machine with more than two CPUs it rises when first reached.
+static BOUND: AtomicUsize = AtomicUsize::new(MANY);
 /// The fewest threads that there were since this was last forgotten, or since they have doubled.
 static FEWEST: AtomicIsize = AtomicIsize::new(isize::MAX);
 static BOUND_KNOWN: AtomicBool = AtomicBool::new(false);
@@ -41,10 +41,10 @@ pub(crate) fn thread_met() {
     if live / 2 > FEWEST.load(Ordering::Relaxed) {
         FEWEST.store(live, Ordering::Relaxed);
     }
-    if live > BOUND.load(Ordering::Relaxed) as isize
+    if live >= BOUND.load(Ordering::Relaxed) as isize
         && per_cpu::area() == 0
         && AUTO.load(Ordering::Relaxed)
-        && live > bound() as isize
+        && live >= bound() as isize
     {
         per_cpu::put_in_use();
     }
@@ -93,7 +93,7 @@ pub(crate) fn after_fork_in_child() {
 #[cold]
 fn bound() -> usize {
     if !BOUND_KNOWN.swap(true, Ordering::Relaxed) {
-        BOUND.store(FEW.max(FEW_PER_CPU * sys::usable_cpus()), Ordering::Relaxed);
+        BOUND.store(MANY.max(MANY_PER_CPU * sys::usable_cpus()), Ordering::Relaxed);
     }
     BOUND.load(Ordering::Relaxed)
 }
