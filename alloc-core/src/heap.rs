@@ -93,7 +93,7 @@ impl<B: PageBackend> Engine<B> {
         let central = self.central(class);
         // SAFETY: handed on to the caller.
         unsafe {
-            let taken = central.take_from_transfer(want, out);
+            let taken = central.take_from_transfer(class, want, out);
             if taken != 0 {
                 return taken;
             }
@@ -116,15 +116,15 @@ impl<B: PageBackend> Engine<B> {
         NonNull::new(object)
     }
 
-    /// Puts objects of one class back: through the transfer cache when they are a batch, else into their spans.
+    /// Puts objects of one class back: into the transfer cache if they may stay there and it has room, else into their spans.
     ///
     /// # Safety
     /// `objects` points to `len` objects of `class`, at most a batch, which the caller gives away.
-    pub(crate) unsafe fn put(&self, class: u8, objects: *const *mut u8, len: usize, as_batch: bool) {
+    pub(crate) unsafe fn put(&self, class: u8, objects: *const *mut u8, len: usize, may_stay: bool) {
         let central = self.central(class);
         // SAFETY: handed on to the caller.
         unsafe {
-            if as_batch && central.put_into_transfer(class, objects, len) {
+            if may_stay && central.put_into_transfer(objects, len) {
                 return;
             }
             let mut rejected = Rejected::none();
@@ -217,7 +217,7 @@ impl<B: PageBackend> Engine<B> {
         }
     }
 
-    /// Empties the transfer cache of one class, by half if it was in use; see [`Central::sweep_transfer`].
+    /// Takes from the transfer cache of one class what it does not need; see [`Central::sweep_transfer`].
     pub(crate) fn sweep_transfer(&self, class: u8) {
         let central = self.central(class);
         central.sweep_transfer(class, self.owner(), false, |freed| self.free_spans(freed));

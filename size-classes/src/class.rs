@@ -9,7 +9,7 @@ pub struct Class {
     pub objects: u16,
     /// Allocator pages of one span, 1 to 32.
     pub pages: u8,
-    /// Objects moved between caches at once, 2 to 32 in the default table.
+    /// Objects moved between caches at once, 2 to 31 in the default table.
     pub batch: u8,
     /// `ceil(2^40 / size)`.
     reciprocal: u64,

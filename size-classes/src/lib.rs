@@ -36,7 +36,7 @@ pub const MAX_OBJECTS: usize = 1024;
 pub const MAX_SPAN_PAGES: usize = 32;
 
 /// The most objects that move between caches at once in the default table.
-pub const MAX_BATCH: usize = 32;
+pub const MAX_BATCH: usize = 31;
 
 /// The default table.
 pub static CLASSES: Table = Table::build(&default_sizes(), Rules::DEFAULT);

@@ -36,14 +36,14 @@ pub struct Rules {
 }
 
 impl Rules {
-    /// Short spans: 4 objects or 16 KiB, an eighth of tail at most, batches of 64 KiB.
+    /// Short spans: 4 objects or 16 KiB, an eighth of tail at most, batches of 256 KiB.
     pub const DEFAULT: Self = Self {
         max_objects: 1024,
         min_objects: 4,
         span_bytes: 16 * 1024,
         tail_shift: 3,
-        batch_bytes: 64 * 1024,
-        max_batch: 32,
+        batch_bytes: 256 * 1024,
+        max_batch: 31,
     };
 }
 

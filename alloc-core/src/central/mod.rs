@@ -12,22 +12,34 @@ use crate::report::Rejected;
 use crate::span::{Owner, Span};
 use batch::{BatchId, BatchStack};
 use core::ptr::{NonNull, null_mut};
-use core::sync::atomic::{AtomicBool, AtomicI32, Ordering};
+use core::sync::atomic::{AtomicI32, AtomicIsize, Ordering};
 use size_classes::{CLASSES, MAX_BATCH};
 use span_list::SpanLists;
 
-/// Bytes that the transfer cache of one class may hold, at least two batches.
-const TRANSFER_BYTES: usize = 1 << 20;
-/// Batches that the transfer cache of one class may hold.
-const TRANSFER_BATCHES: usize = 64;
+/// Bytes that the transfer caches of all classes and heaps may hold together.
+const TRANSFER_BYTES: usize = 32 << 20;
+/// Refills between two sweeps that find nothing in a transfer cache and ask for what it turned away: from then on it grows.
+const PROOF: i32 = 32;
+
+/// What is left of [`TRANSFER_BYTES`].
+static BYTES_LEFT: AtomicIsize = AtomicIsize::new(TRANSFER_BYTES as isize);
 
 /// The central list of one class.
+///
+/// The transfer cache follows the rule of the bins: it has room for nothing until it was often enough asked for what it had turned
+/// away, and then for as much as that. At each sweep it loses what it could have done without since the last.
 pub(crate) struct Central {
     transfer: BatchStack,
     /// Objects in the transfer cache. Counted after the exchange, so it may be below zero for a moment.
     in_transfer: AtomicI32,
-    /// Whether the transfer cache served a refill since the last sweep.
-    transfer_used: AtomicBool,
+    /// The fewest objects in it since the last sweep.
+    least: AtomicI32,
+    /// Objects that it may hold.
+    limit: AtomicI32,
+    /// Objects that found no room and were not asked for since, since the last sweep.
+    turned_away: AtomicI32,
+    /// Refills that asked for such since the last sweep.
+    needless: AtomicI32,
     spans: Lock<SpanLists>,
 }
 
@@ -69,16 +81,12 @@ impl Central {
         Self {
             transfer: BatchStack::new(),
             in_transfer: AtomicI32::new(0),
-            transfer_used: AtomicBool::new(false),
+            least: AtomicI32::new(0),
+            limit: AtomicI32::new(0),
+            turned_away: AtomicI32::new(0),
+            needless: AtomicI32::new(0),
             spans: Lock::new(Rank::Central, SpanLists::new()),
         }
-    }
-
-    /// Objects that the transfer cache of a class may hold.
-    fn transfer_limit(class: u8) -> usize {
-        let info = CLASSES.class(class);
-        let batch = info.batch as usize;
-        (TRANSFER_BYTES / info.size as usize).clamp(2 * batch, TRANSFER_BATCHES * batch)
     }
 
     fn in_transfer(&self) -> usize {
@@ -90,11 +98,11 @@ impl Central {
     /// # Safety
     /// `out` has room for `want` pointers.
     #[inline]
-    pub(crate) unsafe fn take_from_transfer(&self, want: usize, out: *mut *mut u8) -> usize {
-        let Some(batch) = self.transfer.pop() else { return 0 };
-        if !self.transfer_used.load(Ordering::Relaxed) {
-            self.transfer_used.store(true, Ordering::Relaxed);
-        }
+    pub(crate) unsafe fn take_from_transfer(&self, class: u8, want: usize, out: *mut *mut u8) -> usize {
+        let Some(batch) = self.transfer.pop() else {
+            self.ran_dry(class, want);
+            return 0;
+        };
         // SAFETY: the batch is ours since the pop; the caller gives the room.
         let (taken, left) = unsafe { batch.take(want, out) };
         if left == 0 {
@@ -102,8 +110,31 @@ impl Central {
         } else {
             self.transfer.push(batch);
         }
-        self.in_transfer.fetch_sub(taken as i32, Ordering::Relaxed);
+        let now = self.in_transfer.fetch_sub(taken as i32, Ordering::Relaxed) - taken as i32;
+        if now < self.least.load(Ordering::Relaxed) {
+            self.least.store(now, Ordering::Relaxed);
+        }
         taken
+    }
+
+    /// The transfer cache had nothing for a refill of `want` objects: it grows by as many if it turned them away before.
+    fn ran_dry(&self, class: u8, want: usize) {
+        self.least.store(0, Ordering::Relaxed);
+        let turned_away = self.turned_away.load(Ordering::Relaxed);
+        if turned_away <= 0 {
+            return;
+        }
+        let more = turned_away.min(want as i32);
+        self.turned_away.store(turned_away - more, Ordering::Relaxed);
+        if self.needless.fetch_add(1, Ordering::Relaxed) < PROOF {
+            return;
+        }
+        let bytes = more as isize * CLASSES.size_of(class) as isize;
+        if BYTES_LEFT.fetch_sub(bytes, Ordering::Relaxed) >= bytes {
+            self.limit.fetch_add(more, Ordering::Relaxed);
+        } else {
+            BYTES_LEFT.fetch_add(bytes, Ordering::Relaxed);
+        }
     }
 
     /// Puts objects into the transfer cache as one batch; `false` when that is full.
@@ -111,8 +142,9 @@ impl Central {
     /// # Safety
     /// `objects` points to `len` objects of this class, at most [`MAX_BATCH`], which the caller gives away.
     #[inline]
-    pub(crate) unsafe fn put_into_transfer(&self, class: u8, objects: *const *mut u8, len: usize) -> bool {
-        if self.in_transfer() + len > Self::transfer_limit(class) {
+    pub(crate) unsafe fn put_into_transfer(&self, objects: *const *mut u8, len: usize) -> bool {
+        if self.in_transfer.load(Ordering::Relaxed) + len as i32 > self.limit.load(Ordering::Relaxed) {
+            self.turned_away.fetch_add(len as i32, Ordering::Relaxed);
             return false;
         }
         let Some(batch) = BatchId::take_unused() else { return false };
@@ -245,7 +277,7 @@ impl Central {
         empty
     }
 
-    /// Empties the transfer cache into the spans: all of it, or half when it was in use since the last sweep.
+    /// Empties the transfer cache into the spans: all of it, or what was not needed since the last sweep.
     pub(crate) fn sweep_transfer(
         &self,
         class: u8,
@@ -253,17 +285,21 @@ impl Central {
         everything: bool,
         mut freed: impl FnMut(FreeSpans),
     ) {
-        let used = self.transfer_used.swap(false, Ordering::Relaxed);
-        let mut surplus = self.in_transfer();
-        if used && !everything {
-            surplus /= 2;
-        }
+        let in_transfer = self.in_transfer.load(Ordering::Relaxed);
+        let least = self.least.load(Ordering::Relaxed);
+        let spare = if everything { in_transfer } else { in_transfer.min(least) }.max(0);
+        self.turned_away.store(0, Ordering::Relaxed);
+        self.needless.store(0, Ordering::Relaxed);
+        let lost = self.limit.load(Ordering::Relaxed).min(spare);
+        self.limit.fetch_sub(lost, Ordering::Relaxed);
+        BYTES_LEFT.fetch_add(lost as isize * CLASSES.size_of(class) as isize, Ordering::Relaxed);
+        let mut surplus = spare as usize;
         let mut rejected = Rejected::none();
         while surplus > 0 {
             let mut objects = [null_mut(); MAX_BATCH];
             // SAFETY: there is room for a batch, and what was in it is ours to put into spans.
             unsafe {
-                let len = self.take_from_transfer(MAX_BATCH, objects.as_mut_ptr());
+                let len = self.take_from_transfer(class, MAX_BATCH.min(surplus), objects.as_mut_ptr());
                 if len == 0 {
                     break;
                 }
@@ -271,7 +307,7 @@ impl Central {
                 surplus = surplus.saturating_sub(len);
             }
         }
-        self.transfer_used.store(false, Ordering::Relaxed);
+        self.least.store(self.in_transfer.load(Ordering::Relaxed), Ordering::Relaxed);
         rejected.report();
     }
 

@@ -17,8 +17,8 @@ const FULL: *mut u8 = core::ptr::without_provenance_mut(1);
 /// A place for one pointer.
 pub(crate) type Slot = *mut u8;
 
-/// A fence around no slots.
-#[repr(transparent)]
+/// A fence around no slots, aligned as any array of slots is.
+#[repr(align(16))]
 struct Fence([Slot; 2]);
 // SAFETY: never written.
 unsafe impl Sync for Fence {}
@@ -136,15 +136,13 @@ impl Bins {
 /// Puts the guards around an array of `room` words, and returns the cursor of the empty bin.
 ///
 /// # Safety
-/// `array` has room for `room` words and is exclusively the caller's; `room > 2`.
+/// `array` has room for `room` words, none of which holds 1 but perhaps the last, and is exclusively the caller's; `room > 2`.
 pub(crate) unsafe fn fence(array: NonNull<Slot>, room: usize) -> *mut Slot {
     debug_assert!(room > 2);
     let array = array.as_ptr();
-    // SAFETY: the array has `room` words. The slots between are set so that no stale word looks like a guard.
+    // SAFETY: the array has `room` words.
     unsafe {
-        for slot in 0..room - 1 {
-            array.add(slot).write(null_mut());
-        }
+        array.write(null_mut());
         array.add(room - 1).write(FULL);
     }
     array

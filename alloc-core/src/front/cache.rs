@@ -1,30 +1,21 @@
-//! What every front end is made of: bins with slow start under a byte budget.
+//! What every front end is made of: bins that are as large as they need to be ([`super::need`]), under a byte budget.
 //!
-//! A bin's array grows when the bin runs dry or over often enough for its size, as far as the cache's share of the budget allows.
 //! What a cache holds is counted by the capacity of its bins, so the fast path counts nothing.
 //!
 //! The slow path works on one bin at a time, opened: between opening and dropping an [`OpenBin`] nobody else moves the
 //! bin's cursor. How that is ensured is the front end's business: a thread's cache has one user, a CPU's is taken out of use.
 
 use super::bins::{self, Bins, Slot};
+use super::need::State;
 use super::{budget, slots};
 use crate::heap::Engine;
 use crate::report::{self, Fault};
 use core::ptr::null_mut;
-use core::sync::atomic::{AtomicPtr, AtomicU8, AtomicU32, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use page_backend::PageBackend;
 use size_classes::{CLASS_COUNT, CLASSES, MAX_BATCH};
 
-/// Bytes that the slots of one bin may hold.
-const BIN_BYTES: usize = 512 << 10;
-/// A bin grows when it has missed more than once for each of these bytes of its size since the last sweep: what a thread asks for
-/// once is not worth keeping, and large blocks least of all.
-const GROWTH_BYTES: usize = 1 << 8;
-/// And more than once for each of these slots that it has: a single wave of frees is no reason for a large array.
-const GROWTH_SLOTS: usize = 16;
-/// But this many misses are enough for any size.
-const MOST_MISSES: usize = 64;
-/// Slow-path events between two looks for bins that nobody used.
+/// Slow-path events between two sweeps.
 const SWEEP_EVENTS: u32 = 512;
 /// Slow-path events between two looks at whether the share was cut.
 const SHARE_EVENTS: u32 = 16;
@@ -35,12 +26,8 @@ const SHARE_EVENTS: u32 = 16;
 #[repr(C)]
 pub(crate) struct Cache {
     pub(super) bins: Bins,
-    /// Lower guard of each bin's array; the always-missing one at level 0. Changed, as the next two, by whoever has the bin
-    /// open.
-    base: [AtomicPtr<Slot>; CLASS_COUNT],
-    level: [AtomicU8; CLASS_COUNT],
-    /// How often each bin ran dry or over since the last sweep.
-    misses: [AtomicU8; CLASS_COUNT],
+    /// The [`State`] of each bin, changed by whoever has it open.
+    states: [AtomicU32; CLASS_COUNT],
     /// Bytes that the slots of all bins can hold.
     capacity: AtomicUsize,
     /// Share of the budget. Others may lower it.
@@ -58,23 +45,12 @@ pub(super) enum Due {
     Shrink,
 }
 
-/// The highest level that a class may reach.
-fn top_level(size: usize) -> usize {
-    let mut level = 1;
-    while level + 1 < slots::LEVELS && slots::slots(level + 1) * size <= BIN_BYTES {
-        level += 1;
-    }
-    level
-}
-
 impl Cache {
     /// An empty cache.
     pub(super) const fn new() -> Self {
         Self {
             bins: Bins::new(),
-            base: [const { AtomicPtr::new(bins::no_slots()) }; CLASS_COUNT],
-            level: [const { AtomicU8::new(0) }; CLASS_COUNT],
-            misses: [const { AtomicU8::new(0) }; CLASS_COUNT],
+            states: [const { AtomicU32::new(0) }; CLASS_COUNT],
             capacity: AtomicUsize::new(0),
             limit: AtomicUsize::new(0),
             events: AtomicU32::new(0),
@@ -83,22 +59,24 @@ impl Cache {
 
     /// Objects in a bin; a moment's view, and 0 for a bin that is open in a CPU's cache.
     pub(crate) fn len(&self, class: usize) -> usize {
-        self.len_below(class, self.bins.cursor(class))
+        let cursor = self.bins.cursor(class);
+        if cursor == bins::taken() || cursor == bins::no_slots() {
+            return 0;
+        }
+        // Another thread may read while the bin moves to another array: the difference is then meaningless, but bounded.
+        len_below(cursor, self.level(class)).min(slots::slots(self.level(class)))
     }
 
-    fn len_below(&self, class: usize, cursor: *mut Slot) -> usize {
-        // Another thread may read while the bin moves to another array: the difference is then meaningless, so it is bounded.
-        let base = self.base[class].load(Ordering::Relaxed);
-        let slots = cursor.addr().wrapping_sub(base.addr()) / size_of::<Slot>();
-        if slots <= self.room(class) { slots } else { 0 }
+    fn state(&self, class: usize) -> State {
+        State::from_word(self.states[class].load(Ordering::Relaxed))
     }
 
-    fn room(&self, class: usize) -> usize {
-        slots::slots(self.level(class))
+    fn set_state(&self, class: usize, state: State) {
+        self.states[class].store(state.word(), Ordering::Relaxed);
     }
 
     fn level(&self, class: usize) -> usize {
-        self.level[class].load(Ordering::Relaxed) as usize
+        self.state(class).level as usize
     }
 
     /// Objects in all bins.
@@ -126,11 +104,10 @@ impl Cache {
     /// # Safety
     /// Nobody else uses the bin, or will.
     pub(super) unsafe fn abandon(&self, class: usize) {
-        self.base[class].store(bins::no_slots(), Ordering::Relaxed);
-        self.level[class].store(0, Ordering::Relaxed);
+        self.set_state(class, State::default());
         // SAFETY: the cursor of a bin without slots.
         unsafe { self.bins.set_cursor(class, bins::no_slots()) };
-        let held = |class: usize| self.room(class) * CLASSES.size_of(class as u8);
+        let held = |class: usize| slots::slots(self.level(class)) * CLASSES.size_of(class as u8);
         self.capacity.store((1..CLASS_COUNT).map(held).sum(), Ordering::Relaxed);
     }
 
@@ -146,18 +123,17 @@ impl Cache {
         if over { Due::Shrink } else { Due::Nothing }
     }
 
-    /// Gives back half of what bins hold that were not used since the last sweep, and the share that is not needed.
+    /// Takes a step from each bin that was not used since the last sweep, and gives back the share that is not needed.
     pub(super) fn sweep<'a, B: PageBackend>(
         &self,
         engine: &Engine<B>,
         open: impl Fn(usize) -> Option<OpenBin<'a>>,
     ) {
         for class in 1..CLASS_COUNT {
-            if self.misses[class].swap(0, Ordering::Relaxed) == 0
-                && self.level(class) > 0
+            if self.states[class].load(Ordering::Relaxed) != 0
                 && let Some(mut bin) = open(class)
             {
-                bin.shrink(engine);
+                bin.sweep(engine);
             }
         }
         budget::return_surplus(self);
@@ -175,7 +151,8 @@ impl Cache {
                 if self.capacity() <= budget::allowed(self) {
                     return;
                 }
-                if (self.misses[class].load(Ordering::Relaxed) > 0) != in_use || self.level(class) == 0 {
+                let state = self.state(class);
+                if state.used != in_use || state.level == 0 {
                     continue;
                 }
                 let Some(mut bin) = open(class) else { continue };
@@ -233,6 +210,11 @@ impl Cache {
     }
 }
 
+/// Objects in a bin.
+fn len_below(cursor: *mut Slot, level: usize) -> usize {
+    (cursor.addr() - slots::base(cursor, level).addr()) / size_of::<Slot>()
+}
+
 /// A bin in the hands of the slow path; closed, with its cursor where it then is, when dropped.
 pub(super) struct OpenBin<'a> {
     cache: &'a Cache,
@@ -253,8 +235,12 @@ impl<'a> OpenBin<'a> {
         self.cache
     }
 
+    fn level(&self) -> usize {
+        self.cache.level(self.class)
+    }
+
     fn base(&self) -> *mut Slot {
-        self.cache.base[self.class].load(Ordering::Relaxed)
+        slots::base(self.cursor, self.level())
     }
 
     fn size(&self) -> usize {
@@ -266,16 +252,15 @@ impl<'a> OpenBin<'a> {
     }
 
     fn len(&self) -> usize {
-        self.cache.len_below(self.class, self.cursor)
+        len_below(self.cursor, self.level())
     }
 
     fn room(&self) -> usize {
-        self.cache.room(self.class)
+        slots::slots(self.level())
     }
 
     /// Refills a bin that has run dry and returns one object; null when memory is out.
     pub(super) fn refill<B: PageBackend>(&mut self, engine: &Engine<B>) -> *mut u8 {
-        self.missed();
         if self.len() > 0 {
             // Another thread of this CPU has filled the bin since the miss.
             // SAFETY: the cursor points to the top object.
@@ -285,8 +270,11 @@ impl<'a> OpenBin<'a> {
                 return object;
             }
         }
-        self.grow();
-        let want = self.batch().min(self.room() + 1);
+        let mut state = self.cache.state(self.class);
+        state.missed(1, self.size());
+        state.regret(self.size());
+        self.settle(state);
+        let want = self.cache.state(self.class).fetch(self.batch());
         let mut objects = [null_mut(); MAX_BATCH];
         // SAFETY: `want` is at most a batch.
         let taken = unsafe { engine.take(self.class as u8, want, objects.as_mut_ptr()) };
@@ -317,21 +305,27 @@ impl<'a> OpenBin<'a> {
         if unsafe { self.cursor.read() } == object {
             return report::fault(Fault::Double, object);
         }
-        self.missed();
         let len = self.len();
-        if len == self.room() && !self.grow() {
-            self.flush_oldest(engine, len.div_ceil(2));
+        if len == self.room() {
+            let mut state = self.cache.state(self.class);
+            state.missed(-1, self.size());
+            if slots::slots(state.level as usize) <= len || !self.settle(state) {
+                state.keep_to(self.level());
+                let given = state.give_back(len, self.batch());
+                self.flush_oldest(engine, given);
+                self.settle(state);
+            }
         }
         if self.len() < self.room() {
             // SAFETY: there is room for one.
             unsafe { self.append(&[object]) };
         } else {
             // SAFETY: the caller gave the object away.
-            unsafe { engine.put(self.class as u8, &object, 1, false) };
+            unsafe { engine.put(self.class as u8, &object, 1, true) };
         }
     }
 
-    /// Gives the oldest objects back: in whole batches, and what is left of `count` one by one.
+    /// Gives the oldest objects back, in batches.
     fn flush_oldest<B: PageBackend>(&mut self, engine: &Engine<B>, count: usize) {
         let (batch, len) = (self.batch(), self.len());
         debug_assert!(count <= len);
@@ -344,7 +338,7 @@ impl<'a> OpenBin<'a> {
             let mut given = 0;
             while given < count {
                 let part = batch.min(count - given);
-                engine.put(self.class as u8, first.add(given), part, part == batch);
+                engine.put(self.class as u8, first.add(given), part, true);
                 given += part;
             }
             first.copy_from(first.add(count), len - count);
@@ -352,21 +346,19 @@ impl<'a> OpenBin<'a> {
         }
     }
 
-    fn missed(&self) {
-        let misses = self.cache.misses[self.class].load(Ordering::Relaxed);
-        self.cache.misses[self.class].store(misses.saturating_add(1), Ordering::Relaxed);
-    }
-
-    /// Gives the bin the next larger array, if it misses often enough for its size and the budget allows.
-    fn grow(&mut self) -> bool {
-        let (size, level) = (self.size(), self.cache.level(self.class));
-        let misses = self.cache.misses[self.class].load(Ordering::Relaxed) as usize;
-        let needed = (size / GROWTH_BYTES).max(slots::slots(level) / GROWTH_SLOTS).min(MOST_MISSES);
-        if misses <= needed || level >= top_level(size) {
-            return false;
+    /// Takes a new state on, with the array of its level, which has room for what the bin holds. Where budget or memory do not
+    /// allow that, the bin keeps what it has: `false`.
+    fn settle(&mut self, mut state: State) -> bool {
+        let (level, wanted) = (self.level(), state.level as usize);
+        let more = slots::slots(wanted).saturating_sub(self.room()) * self.size();
+        let settled =
+            wanted == level || ((more == 0 || budget::afford(self.cache, more)) && self.relevel(wanted));
+        if !settled {
+            state.level = level as u8;
+            state.keep_to(level);
         }
-        let more = (slots::slots(level + 1) - slots::slots(level)) * size;
-        budget::afford(self.cache, more) && self.relevel(level + 1)
+        self.cache.set_state(self.class, state);
+        settled
     }
 
     /// Moves the bin to the array of another level, which has room for its objects.
@@ -377,14 +369,15 @@ impl<'a> OpenBin<'a> {
             let Some(array) = slots::alloc(level) else { return false };
             array
         };
-        let (len, old, old_level) = (self.len(), self.base(), self.cache.level(self.class));
+        let (len, old, mut state) = (self.len(), self.base(), self.cache.state(self.class));
+        let old_level = state.level as usize;
         debug_assert!(len <= slots::slots(level));
         // SAFETY: both arrays have room for `len` slots above the lower guard; the old one is not used after this.
         unsafe {
             array.add(1).copy_from_nonoverlapping(old.add(1), len);
             self.cursor = array.add(len);
-            self.cache.base[self.class].store(array, Ordering::Relaxed);
-            self.cache.level[self.class].store(level as u8, Ordering::Relaxed);
+            state.level = level as u8;
+            self.cache.set_state(self.class, state);
             if old_level > 0 {
                 slots::free(old, old_level);
             }
@@ -397,11 +390,28 @@ impl<'a> OpenBin<'a> {
 
     /// One level down, with the objects that no longer have room given back.
     fn shrink<B: PageBackend>(&mut self, engine: &Engine<B>) {
-        let level = self.cache.level(self.class);
-        if level > 0 {
-            let keep = slots::slots(level - 1);
+        let mut state = self.cache.state(self.class);
+        if state.level > 0 {
+            state.keep_to(state.level as usize - 1);
+            let keep = slots::slots(state.level as usize);
             self.flush_oldest(engine, self.len().saturating_sub(keep));
-            self.relevel(level - 1);
+            self.settle(state);
+        }
+    }
+
+    /// Forgets a half of what speaks for a larger size, and takes a step when the bin was not used since the last sweep.
+    fn sweep<B: PageBackend>(&mut self, engine: &Engine<B>) {
+        let mut state = self.cache.state(self.class);
+        let used = state.used;
+        state.used = false;
+        state.owed /= 2;
+        state.needless /= 2;
+        if !used {
+            state.run = 0;
+        }
+        self.cache.set_state(self.class, state);
+        if !used {
+            self.shrink(engine);
         }
     }
 }

@@ -8,6 +8,7 @@ pub(crate) mod budget;
 mod cache;
 pub(crate) mod census;
 pub(crate) mod metadata;
+mod need;
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 pub(crate) mod per_cpu;
 #[cfg(not(all(target_arch = "x86_64", not(miri))))]

@@ -1,29 +1,51 @@
 //! Arrays of slots for bins, in a few sizes, from type-stable pools of metadata.
+//!
+//! An array with its two guards is a power of two of words long and aligned to its length, so a cursor leads to its lower guard.
 
 use super::bins::{self, Slot};
 use crate::arena::Pool;
 use core::ptr::NonNull;
 
-/// Slots of an array at each level. The step from 14 to 32 makes room for a whole batch.
-const SLOTS: [u16; LEVELS] = [0, 2, 6, 14, 32, 64, 128, 256, 512, 1024];
 /// Levels of arrays; level 0 is a bin without an array.
 pub(super) const LEVELS: usize = 10;
 
-/// Two guards.
-const GUARDS: usize = 2;
+/// Words of an array at a level, its two guards among them.
+const fn words(level: usize) -> usize {
+    2 << level
+}
+
+/// Slots of an array at a level: 0, 2, 6, 14, 30 and so on.
+#[inline]
+pub(super) const fn slots(level: usize) -> usize {
+    words(level) - 2
+}
+
+/// The lower guard of the array at `level` that a cursor points into.
+#[inline]
+pub(super) fn base(cursor: *mut Slot, level: usize) -> *mut Slot {
+    cursor.map_addr(|address| address & !(words(level) * size_of::<Slot>() - 1))
+}
 
 macro_rules! pools {
-    ($($level:literal => $name:ident),*) => {
-        $(static $name: Pool<[usize; SLOTS[$level] as usize + GUARDS]> = Pool::new();)*
+    ($($level:literal => $pool:ident of $array:ident at $bytes:literal),*) => {
+        $(
+            #[repr(align($bytes))]
+            struct $array {
+                _words: [usize; words($level)],
+            }
+            const _: () = assert!(size_of::<$array>() == $bytes);
+            static $pool: Pool<$array> = Pool::new();
+        )*
 
         /// An empty array of a level from 1 up, guards in place: its lower guard is the cursor of an empty bin.
         pub(super) fn alloc(level: usize) -> Option<*mut Slot> {
             let array: NonNull<Slot> = match level {
-                $($level => $name.alloc()?.cast(),)*
+                $($level => $pool.alloc()?.cast(),)*
                 _ => return None,
             };
-            // SAFETY: the array is fresh, with room for the level's slots and the guards.
-            Some(unsafe { bins::fence(array, slots(level) + GUARDS) })
+            // SAFETY: the array is fresh, with room for the level's slots and the guards. Its words were zero at first, and what
+            // was written into them since are objects, the pool's link and the guards, at the same places.
+            Some(unsafe { bins::fence(array, words(level)) })
         }
 
         /// Gives an array back.
@@ -34,28 +56,25 @@ macro_rules! pools {
             let Some(array) = NonNull::new(array) else { return };
             match level {
                 // SAFETY: handed on to the caller.
-                $($level => unsafe { $name.free(array.cast()) },)*
+                $($level => unsafe { $pool.free(array.cast()) },)*
                 _ => debug_assert!(false, "level 0 has no array"),
             }
         }
 
         pub(super) fn lock_for_fork() {
-            $($name.lock_for_fork();)*
+            $($pool.lock_for_fork();)*
         }
 
         /// # Safety
         /// As [`crate::lock::Lock::unlock_after_fork`].
         pub(super) unsafe fn unlock_after_fork() {
             // SAFETY: handed on to the caller.
-            unsafe { $($name.unlock_after_fork();)* }
+            unsafe { $($pool.unlock_after_fork();)* }
         }
     };
 }
 
-pools!(1 => L1, 2 => L2, 3 => L3, 4 => L4, 5 => L5, 6 => L6, 7 => L7, 8 => L8, 9 => L9);
-
-/// Slots at a level.
-#[inline]
-pub(super) const fn slots(level: usize) -> usize {
-    SLOTS[level] as usize
-}
+pools!(
+    1 => P1 of A1 at 32, 2 => P2 of A2 at 64, 3 => P3 of A3 at 128, 4 => P4 of A4 at 256, 5 => P5 of A5 at 512,
+    6 => P6 of A6 at 1024, 7 => P7 of A7 at 2048, 8 => P8 of A8 at 4096, 9 => P9 of A9 at 8192
+);
