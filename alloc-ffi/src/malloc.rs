@@ -22,8 +22,15 @@ const LEAST_ALIGNMENT: usize = 8;
 /// As in C: the block is used within its size until it is freed.
 #[cfg_attr(preload, unsafe(no_mangle))]
 pub unsafe extern "C" fn malloc(size: usize) -> *mut c_void {
-    let block = global::alloc_fast(size);
-    if block.is_null() { malloc_slow(size) } else { block.cast() }
+    global::alloc_fast_or(size, |class| malloc_missed(size, class)).cast()
+}
+
+/// Goes on where the thread's bin has missed: with many threads in the CPU's, and a few instructions later it is done.
+#[cold]
+#[inline(never)]
+extern "C" fn malloc_missed(size: usize, class: global::Class) -> *mut u8 {
+    let block = global::alloc_shared(class);
+    if block.is_null() { malloc_slow(size).cast() } else { block }
 }
 
 #[cold]
@@ -36,8 +43,7 @@ extern "C" fn malloc_slow(size: usize) -> *mut c_void {
 /// object may have taken that over.
 #[inline]
 pub(crate) fn allocate(size: usize) -> *mut c_void {
-    let block = global::alloc_fast(size);
-    if block.is_null() { malloc_slow(size) } else { block.cast() }
+    global::alloc_fast_or(size, |class| malloc_missed(size, class)).cast()
 }
 
 /// Frees a block of any function of this family; null is ignored.
@@ -57,8 +63,19 @@ pub unsafe extern "C" fn free(ptr: *mut c_void) {
 #[inline(always)]
 pub(crate) unsafe fn release(ptr: *mut c_void) {
     // SAFETY: the caller vouches for `ptr`; the fast path takes what the page map knows, and nothing else.
+    unsafe { global::free_fast_or(ptr.cast(), |class| free_missed(ptr, class)) }
+}
+
+/// Goes on where the thread's bin has missed, as [`malloc_missed`].
+///
+/// # Safety
+/// As for [`free`]; `class` is what it has missed in.
+#[cold]
+#[inline(never)]
+unsafe extern "C" fn free_missed(ptr: *mut c_void, class: global::Class) {
+    // SAFETY: handed on to the caller.
     unsafe {
-        if !global::free_fast(ptr.cast()) {
+        if !global::free_shared(ptr.cast(), class) {
             free_slow(ptr);
         }
     }

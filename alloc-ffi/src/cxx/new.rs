@@ -196,7 +196,14 @@ naked_half!(
 /// As in C++.
 #[cfg_attr(all(preload, not(archive)), unsafe(export_name = "_Znwm"))]
 pub unsafe extern "C" fn new(size: usize) -> *mut u8 {
-    let block = global::alloc_fast(size);
+    global::alloc_fast_or(size, |class| new_missed(size, class))
+}
+
+/// Goes on where the thread's bin has missed: with many threads in the CPU's.
+#[cold]
+#[inline(never)]
+extern "C" fn new_missed(size: usize, class: global::Class) -> *mut u8 {
+    let block = global::alloc_shared(class);
     if !block.is_null() {
         return block;
     }
