@@ -141,6 +141,9 @@ pub(crate) unsafe fn resize(ptr: *mut c_void, size: usize) -> *mut c_void {
 /// As for [`realloc`].
 #[inline(never)]
 unsafe fn resize_slow(ptr: *mut c_void, size: usize) -> *mut c_void {
+    if global::serves_large(ptr.cast(), size) {
+        return ptr;
+    }
     if ptr.is_null() {
         return allocate(size);
     }

@@ -20,7 +20,7 @@ pub mod start;
 pub use change::{ChangeError, change};
 pub use inspect::{CheckError, check, owns, snapshot, usable_size};
 pub(crate) use realloc::realloc_sized;
-pub use realloc::{realloc, serves};
+pub use realloc::{realloc, serves, serves_large};
 pub use release::{at_exit, trim};
 
 use crate::front::bins::{Bins, sentinel_empty};
@@ -30,7 +30,7 @@ use crate::page_map::PAGE_MAP;
 use crate::tls;
 use core::ptr::{NonNull, null_mut};
 use page_backend::System;
-use size_classes::{CLASSES, MAX_SMALL, MAX_TINY, PAGE_SIZE};
+use size_classes::{CLASSES, MAX_SMALL, MAX_TINY};
 
 /// The heap of the process.
 pub(crate) static HEAP: Engine<System> = Engine::new(System::new());
@@ -319,9 +319,4 @@ pub unsafe fn free_sized_aligned(block: *mut u8, align: usize, size: usize) {
             free(block);
         }
     }
-}
-
-/// Pages that a large block of `size` bytes takes, in bytes; `None` when it overflows.
-fn whole_pages(size: usize) -> Option<usize> {
-    size.checked_next_multiple_of(PAGE_SIZE)
 }

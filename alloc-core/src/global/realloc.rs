@@ -1,10 +1,10 @@
 //! Changing the size of a block.
 
-use super::{HEAP, alloc, alloc_aligned, free, usable_size, whole_pages};
-use crate::front;
+use super::{HEAP, alloc, alloc_aligned, free, usable_size};
+use crate::front::{self, metadata};
 use crate::page_map::{HUGE_PAGE, PAGE_MAP};
 use core::ptr::{NonNull, null_mut};
-use size_classes::{CLASSES, MAX_SMALL};
+use size_classes::CLASSES;
 
 /// Shrinking by less than this part of a block leaves it where it is.
 const SHRINK_SHIFT: u32 = 1;
@@ -20,13 +20,23 @@ pub fn serves(block: *const u8, size: usize) -> bool {
     size.wrapping_sub(1) < room && (size > room >> SHRINK_SHIFT || CLASSES.class_of(size) == class)
 }
 
+/// Whether `block` is a large block that [`realloc`] to `size` bytes leaves as it is; any pointer may be asked about.
+#[inline]
+pub fn serves_large(block: *const u8, size: usize) -> bool {
+    match PAGE_MAP.span_of(block.addr()) {
+        // SAFETY: what is in the page map and no mark is a valid span.
+        Some(span) if !metadata::is_mark(span) => unsafe { span.as_ref() }.is_large_of(size),
+        _ => false,
+    }
+}
+
 /// A block of at least `size` bytes with the content of `block`, which may have moved; null when memory is out: the old block
 /// is kept then.
 ///
 /// # Safety
 /// `block` is a live block of the heap and `size` is not 0. When the result is not null, `block` is not used again.
 pub unsafe fn realloc(block: *mut u8, size: usize) -> *mut u8 {
-    if serves(block, size) {
+    if serves(block, size) || serves_large(block, size) {
         return block;
     }
     let class = PAGE_MAP.class_of(block.addr());
@@ -48,7 +58,7 @@ pub(crate) unsafe fn realloc_sized(block: *mut u8, old: usize, size: usize) -> *
         // SAFETY: handed on to the caller.
         return unsafe { move_to(block, old, size, size) };
     }
-    if class != 0 {
+    if class != 0 || serves_large(block, size) {
         return block;
     }
     // SAFETY: handed on to the caller.
@@ -64,10 +74,6 @@ unsafe fn realloc_large(block: *mut u8, size: usize) -> *mut u8 {
         // A pointer that is not ours has no size that could be copied.
         crate::report::fault(crate::report::Fault::Foreign, block);
         return null_mut();
-    }
-    let Some(whole) = whole_pages(size) else { return null_mut() };
-    if whole == old && size > MAX_SMALL {
-        return block;
     }
     if let (Some(span), Some(_inside)) = (PAGE_MAP.span_of(block.addr()), front::enter_without_cache()) {
         // SAFETY: a span in the page map is valid.

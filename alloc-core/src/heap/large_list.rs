@@ -3,7 +3,7 @@
 use crate::page_map::PAGE_MAP;
 use crate::span::Span;
 use core::ptr::{NonNull, null_mut};
-use size_classes::PAGE_SIZE;
+use size_classes::{MAX_SMALL, PAGE_SIZE};
 
 /// Most blocks that are parked.
 const PLACES: usize = 8;
@@ -253,5 +253,12 @@ impl Span {
     /// one that the program has freed.
     pub(crate) fn is_parked(&self) -> bool {
         self.class == 0 && self.list == PARKED
+    }
+
+    /// Whether this is the span of a large block in use that a request for `size` bytes would get. The caller owns the block, or
+    /// asks about one that the program has freed.
+    #[inline]
+    pub(crate) fn is_large_of(&self, size: usize) -> bool {
+        self.class == 0 && self.list == IN_USE && size > MAX_SMALL && size.div_ceil(PAGE_SIZE) == self.pages
     }
 }
