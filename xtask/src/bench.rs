@@ -61,7 +61,7 @@ struct Options {
     /// Go on where the newest file of results of the same library stops
     #[arg(long)]
     resume: bool,
-    /// Measure nothing: write the newest results of these benches into docs/performance.md and docs/plots
+    /// Measure nothing: write the newest results of these benches into docs
     #[arg(long)]
     write_docs: bool,
     /// Small loads, to try a bench out; the figures mean nothing

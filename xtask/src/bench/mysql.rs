@@ -7,7 +7,9 @@ mod growth;
 mod hold;
 mod oltp;
 mod pages;
+mod plots;
 mod protocol;
+mod reports;
 mod sample;
 mod server;
 mod sheet;
@@ -68,14 +70,14 @@ pub(super) fn run(bench: &Bench, results: &mut Results) -> Result<()> {
     Ok(())
 }
 
-/// The pages of all loads.
+/// The tables of all loads with the field reports' own, and the plots.
 pub(super) fn page(results: &Results) -> Page {
     let parts = [
+        reports::before(reports::SLAP, slap::page(results, results.quick())),
         hold::page(results),
-        oltp::page(results),
-        slap::page(results, results.quick()),
+        reports::before(reports::OLTP, oltp::page(results)),
+        reports::before(reports::PAGES, pages::page(results)),
         growth::page(results),
-        pages::page(results),
     ];
-    Page { text: parts.concat(), plots: Vec::new() }
+    Page { text: sheet::LEGEND.to_owned() + &parts.concat(), plots: plots::all(results) }
 }

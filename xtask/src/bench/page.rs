@@ -2,8 +2,11 @@
 
 use super::results::Results;
 use crate::workspace;
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use std::path::Path;
+
+/// Pages of `docs` with results in them.
+const PAGES: [&str; 2] = ["performance.md", "mysql.md"];
 
 /// Tables, and the plots below them.
 #[derive(Default)]
@@ -42,7 +45,7 @@ impl Page {
         write(&tables, &(text + &links))
     }
 
-    /// Puts the tables into `docs/performance.md`, between the marks of the bench, and the plots into `docs/plots`.
+    /// Puts the tables into the page of `docs` that has the marks of the bench, between them, and the plots into `docs/plots`.
     ///
     /// # Errors
     /// When there are no such marks, or a file cannot be written.
@@ -55,11 +58,13 @@ impl Page {
             write(&docs.join(&file), &plot.svg)?;
             text += &plot.link(&file);
         }
-        let file = docs.join("performance.md");
-        let old = std::fs::read_to_string(&file)?;
-        let fresh = replaced(&old, bench, &text)
-            .with_context(|| format!("no marks of {bench} in {}", file.display()))?;
-        write(&file, &fresh)
+        for name in PAGES {
+            let file = docs.join(name);
+            if let Some(fresh) = replaced(&std::fs::read_to_string(&file)?, bench, &text) {
+                return write(&file, &fresh);
+            }
+        }
+        bail!("no page of {PAGES:?} has a line `<!-- {bench} -->` and one `<!-- end of {bench} -->`")
     }
 }
 

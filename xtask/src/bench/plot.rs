@@ -18,7 +18,17 @@ pub(crate) struct Curve<'a> {
     pub(crate) points: Vec<(f64, f64)>,
 }
 
-/// What an axis says; both axes are logarithmic.
+/// A row of a plot of ratios.
+pub(crate) struct Ratio<'a> {
+    /// Its name beside the points.
+    pub(crate) name: &'a str,
+    /// What ran.
+    pub(crate) case: &'a str,
+    /// What is compared.
+    pub(crate) figure: &'a str,
+}
+
+/// What the axes say.
 pub(crate) struct Axes<'a> {
     /// Above the plot.
     pub(crate) title: &'a str,
@@ -28,14 +38,17 @@ pub(crate) struct Axes<'a> {
     pub(crate) y: &'a str,
     /// A word for a place on the horizontal axis.
     pub(crate) word: fn(f64) -> String,
+    /// Both axes have even steps, not steps of equal ratio; the vertical one then begins at 0.
+    pub(crate) linear: bool,
 }
 
-/// A logarithmic scale from figures to places.
+/// A scale from figures to places.
 struct Scale {
     low: f64,
     high: f64,
     from: f64,
     to: f64,
+    linear: bool,
 }
 
 impl Scale {
@@ -43,15 +56,30 @@ impl Scale {
         let low = figures.clone().fold(f64::INFINITY, f64::min);
         let high = figures.fold(0.0, f64::max);
         // Some room, also around a single figure.
-        Self { low: low / 1.05, high: high * 1.05, from, to }
+        Self { low: low / 1.05, high: high * 1.05, from, to, linear: false }
+    }
+
+    /// With even steps from 0 to a little above the greatest figure.
+    fn linear(figures: impl Iterator<Item = f64>, from: f64, to: f64) -> Self {
+        Self { low: 0.0, high: figures.fold(0.0, f64::max) * 1.05, from, to, linear: true }
     }
 
     fn place(&self, figure: f64) -> f64 {
-        self.from + (self.to - self.from) * (figure / self.low).ln() / (self.high / self.low).ln()
+        let part = match self.linear {
+            true => (figure - self.low) / (self.high - self.low),
+            false => (figure / self.low).ln() / (self.high / self.low).ln(),
+        };
+        self.from + (self.to - self.from) * part
     }
 
     /// Round figures on the scale, at most some ten.
     fn ticks(&self) -> Vec<f64> {
+        if self.linear {
+            let rough = 10f64.powf((self.high / 5.0).log10().floor());
+            let steps = [1.0, 2.0, 5.0, 10.0].map(|step| step * rough);
+            let step = steps.into_iter().find(|step| self.high / step <= 8.0).unwrap_or(rough * 10.0);
+            return (0..=8).map(|n| step * f64::from(n)).filter(|tick| *tick <= self.high).collect();
+        }
         let decades = self.high.log10().ceil() - self.low.log10().floor();
         let steps: &[f64] = match decades {
             d if d <= 1.0 && self.high / self.low < 4.0 => {
@@ -70,17 +98,30 @@ impl Scale {
 
 /// A row for each case with a point for each allocator: a figure in parts of `base`'s, with the range of the rounds.
 pub(crate) fn ratios(results: &Results, cases: &[&str], figure: &str, base: &str, title: &str) -> String {
-    let allocators = results.allocators();
-    let rows: Vec<Vec<Option<Spread>>> = cases
+    let rows: Vec<Ratio> = cases.iter().map(|case| Ratio { name: case, case, figure }).collect();
+    ratios_of(results, &results.allocators(), &rows, base, title)
+}
+
+/// The same with any rows, and for the allocators that are named.
+pub(crate) fn ratios_of(
+    results: &Results,
+    allocators: &[&str],
+    ratios: &[Ratio],
+    base: &str,
+    title: &str,
+) -> String {
+    let rows: Vec<Vec<Option<Spread>>> = ratios
         .iter()
-        .map(|case| allocators.iter().map(|a| results.ratio(case, a, base, figure)).collect())
+        .map(|row| allocators.iter().map(|a| results.ratio(row.case, a, base, row.figure)).collect())
         .collect();
-    let (left, width, line) = (170.0, 960.0, 12.0 + 5.0 * allocators.len() as f64);
+    let longest = ratios.iter().map(|row| row.name.len()).max().unwrap_or(0);
+    let left = (16.0 + 6.4 * longest as f64).max(170.0);
+    let (width, line) = (790.0 + left, 12.0 + 5.0 * allocators.len() as f64);
     let height = 96.0 + line * rows.len() as f64;
     let figures = rows.iter().flatten().flatten().flat_map(|s| [s.min, s.max]).chain([0.9, 1.1]);
     let scale = Scale::new(figures, left, width - 30.0);
     let mut svg = open(width, height, title);
-    legend(&mut svg, &allocators);
+    legend(&mut svg, allocators);
     for tick in scale.ticks() {
         let x = scale.place(tick);
         let colour = if tick == 1.0 { "#888" } else { "#e4e4e4" };
@@ -91,7 +132,7 @@ pub(crate) fn ratios(results: &Results, cases: &[&str], figure: &str, base: &str
         );
         text(&mut svg, x, height - 12.0, "middle", &short(tick));
     }
-    for (row, (case, points)) in cases.iter().zip(&rows).enumerate() {
+    for (row, (ratio, points)) in ratios.iter().zip(&rows).enumerate() {
         let top = 64.0 + line * row as f64;
         if row % 2 == 0 {
             let _ = write!(
@@ -99,7 +140,7 @@ pub(crate) fn ratios(results: &Results, cases: &[&str], figure: &str, base: &str
                 r##"<rect x="0" y="{top:.1}" width="{left}" height="{line:.1}" fill="#f6f6f6"/>"##
             );
         }
-        text(&mut svg, left - 8.0, top + line / 2.0 + 4.0, "end", case);
+        text(&mut svg, left - 8.0, top + line / 2.0 + 4.0, "end", ratio.name);
         for (index, spread) in points.iter().enumerate() {
             let Some(spread) = spread else { continue };
             let y = top + 8.0 + 5.0 * index as f64;
@@ -116,15 +157,18 @@ pub(crate) fn ratios(results: &Results, cases: &[&str], figure: &str, base: &str
     svg + "</svg>\n"
 }
 
-/// Curves over two logarithmic axes, in the order of the allocators.
+/// Curves, in the order of the allocators.
 pub(crate) fn curves(axes: &Axes, curves: &[Curve]) -> String {
     let (width, height, left, bottom) = (960.0, 560.0, 76.0, 500.0);
     let mut svg = open(width, height, axes.title);
     let names: Vec<_> = curves.iter().map(|curve| curve.name).collect();
     legend(&mut svg, &names);
     let points = || curves.iter().flat_map(|curve| &curve.points);
-    let across = Scale::new(points().map(|point| point.0), left, width - 20.0);
-    let up = Scale::new(points().map(|point| point.1), bottom, 64.0);
+    let (xs, ys) = (points().map(|point| point.0), points().map(|point| point.1));
+    let (across, up) = match axes.linear {
+        true => (Scale::linear(xs, left, width - 20.0), Scale::linear(ys, bottom, 64.0)),
+        false => (Scale::new(xs, left, width - 20.0), Scale::new(ys, bottom, 64.0)),
+    };
     let mut places: Vec<f64> = points().map(|point| point.0).collect();
     places.sort_unstable_by(f64::total_cmp);
     places.dedup();

@@ -97,7 +97,7 @@ pub(crate) fn page(results: &Results) -> Page {
         page.text += &format!("\n{}, nanoseconds:\n\n{table}", axis.title);
         let allocators = results.allocators();
         let lines: Vec<_> = allocators.iter().map(|name| curve(results, axis, name)).collect();
-        let axes = Axes { title: axis.title, x: axis.what, y: "nanoseconds", word: axis.word };
+        let axes = Axes { title: axis.title, x: axis.what, y: "nanoseconds", word: axis.word, linear: false };
         page.plots.push(Plot { name: axis.load, title: axis.title.into(), svg: curves(&axes, &lines) });
     }
     page

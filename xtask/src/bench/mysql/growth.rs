@@ -39,6 +39,15 @@ pub(super) fn page(results: &Results) -> String {
     sheet::of(results, CASE, &rows)
 }
 
+/// The resident set in MiB over the load, as parts of its length.
+pub(super) fn points(results: &Results, name: &str) -> Vec<(f64, f64)> {
+    let point = |point: u32| {
+        let spread = results.spread(CASE, name, &key(point))?;
+        Some((f64::from(point) / f64::from(POINTS), spread.median / 1024.0))
+    };
+    (0..=POINTS).filter_map(point).collect()
+}
+
 fn key(point: u32) -> String {
     format!("rss_{point:02}")
 }

@@ -21,6 +21,28 @@ const FREE: &str = "/sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages";
 const OFF: &str = "pages";
 const ON: &str = "pages with the server's large pages";
 
+/// What the plot compares in each case, with the words for it.
+pub(super) const CASES: [(&str, [(&str, &str); 4]); 2] = [
+    (
+        OFF,
+        [
+            ("physical", "RSS and huge pages"),
+            ("page_tables", "page tables"),
+            ("tps", "transactions a second"),
+            ("p95", "95% of latencies"),
+        ],
+    ),
+    (
+        ON,
+        [
+            ("physical", "with large pages: RSS and huge pages"),
+            ("page_tables", "with large pages: page tables"),
+            ("tps", "with large pages: transactions a second"),
+            ("p95", "with large pages: 95% of latencies"),
+        ],
+    ),
+];
+
 /// Our heap on each kind of pages. Those that need the pool of huge pages come last.
 const KINDS: [Mode; 5] = [
     Mode { name: "4K", conf: "backend:4k", pool: None, memlock: None },
@@ -89,8 +111,12 @@ pub(super) fn page(results: &Results) -> String {
         ("p95", "95% of latencies, ms", 1.0),
         ("missing", "huge pages not back after the end", 1.0),
     ];
-    let names: Vec<_> = std::iter::once(SYSTEM).chain(KINDS.iter().map(|mode| mode.name)).collect();
-    [OFF, ON].map(|case| sheet::with_columns(results, case, &ROWS, &names)).concat()
+    [OFF, ON].map(|case| sheet::with_columns(results, case, &ROWS, &columns())).concat()
+}
+
+/// The names of the columns.
+pub(super) fn columns() -> Vec<&'static str> {
+    std::iter::once(SYSTEM).chain(KINDS.iter().map(|mode| mode.name)).collect()
 }
 
 fn once(data: &Data, heap: &Heap, options: &[String], seconds: u64) -> Result<Figures> {

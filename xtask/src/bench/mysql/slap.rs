@@ -35,15 +35,29 @@ pub(super) fn cases(data: &Data, quick: bool) -> Vec<Case<'_>> {
 /// The tables.
 pub(super) fn page(results: &Results, quick: bool) -> String {
     const MIB: f64 = 1.0 / 1024.0;
-    const ROWS: [Row; 5] = [
+    const ROWS: [Row; 7] = [
         ("seconds", "elapsed, s", 1.0),
-        ("errors", "complaints of the client", 1.0),
+        ("sessions", "sessions at once, at most", 1.0),
+        ("refused", "clients that a full queue of the kernel refused", 1.0),
+        ("errors", "other complaints of the client", 1.0),
         ("peak", "peak RSS, MiB", MIB),
         ("rss", "RSS 2 s after the last client left, MiB", MIB),
         ("page_tables", "page tables then, KiB", 1.0),
     ];
     let all = loads(quick).iter().map(|(c, q)| sheet::of(results, &name(*c, *q), &ROWS));
     all.collect()
+}
+
+/// A figure against the number of clients, at the greatest number of queries of each.
+pub(super) fn points(results: &Results, name: &str, figure: &str, scale: f64) -> Vec<(f64, f64)> {
+    let loads = loads(results.quick());
+    let greatest = loads.iter().filter(|(c, q)| loads.iter().all(|(other, more)| other != c || more <= q));
+    greatest
+        .filter_map(|(c, q)| {
+            let spread = results.spread(&self::name(*c, *q), name, figure)?;
+            Some((f64::from(*c), spread.median * scale))
+        })
+        .collect()
 }
 
 fn loads(quick: bool) -> &'static [(u32, u32)] {
@@ -73,11 +87,27 @@ fn once(data: &Data, heap: &Heap, clients: u32, queries: u32) -> Result<Figures>
     let seconds = elapsed(&done.text())?;
     std::thread::sleep(Duration::from_secs(2));
     let after = server.sample()?;
+    let sessions = server.status("Max_used_connections")?;
     server.stop()?;
-    let errors = done.errors().lines().filter(|line| line.contains("rror")).count();
-    let mut figures = Figures::from([("seconds".to_owned(), seconds), ("errors".to_owned(), errors as f64)]);
+    let said = done.errors();
+    let (refused, others) = complaints(&said);
+    for complaint in others.iter().take(3) {
+        println!("    the client: {complaint}");
+    }
+    let counts = [("refused", refused), ("errors", others.len()), ("sessions", sessions as usize)];
+    let mut figures = Figures::from([("seconds".to_owned(), seconds)]);
+    figures.extend(counts.map(|(name, count)| (name.to_owned(), count as f64)));
     after.add_to(&mut figures);
     Ok(figures)
+}
+
+/// The client's complaints: how many say that the kernel's queue of sessions to accept was full (EAGAIN; its length is
+/// `net.core.somaxconn` at most), which no heap can help, and the others.
+fn complaints(text: &str) -> (usize, Vec<&str>) {
+    let all = text.lines().filter(|line| line.contains("rror"));
+    let (refused, others): (Vec<&str>, Vec<&str>) = all
+        .partition(|line| line.contains("connecting to server: 2002") && line.trim_end().ends_with("(11)"));
+    (refused.len(), others)
 }
 
 /// The time in the client's report.
@@ -90,6 +120,15 @@ fn elapsed(text: &str) -> Result<f64> {
 
 #[cfg(test)]
 mod tests {
+    #[test]
+    fn refusals_and_other_complaints_are_told_apart() {
+        let text = "mariadb-slap: Error when connecting to server: 2002 Can't connect to local server through socket '/s' (11)\n\
+                    mariadb-slap: Error when connecting to server: 2013 Lost connection\nno matter\n";
+        let (refused, others) = super::complaints(text);
+        assert_eq!((refused, others.len()), (1, 1));
+        assert!(others[0].contains("2013"));
+    }
+
     #[test]
     fn reads_the_time() {
         let report = "Benchmark\n\tAverage number of seconds to run all queries: 0.042 seconds\n\tMinimum";
