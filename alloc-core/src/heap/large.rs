@@ -30,8 +30,7 @@ impl<B: PageBackend> Engine<B> {
         }
         let pages = size.div_ceil(PAGE_SIZE).max(1);
         if self.forked.load(Ordering::Relaxed) {
-            self.forked.store(false, Ordering::Relaxed);
-            self.carry_out_frees();
+            self.leave_parents_blocks();
         }
         if let Some(span) = self.large.lock().unpark(pages, align) {
             // SAFETY: the span is of a block that is this call's now.
@@ -39,6 +38,16 @@ impl<B: PageBackend> Engine<B> {
             return Some(Block { ptr: start, zeroed: false });
         }
         self.alloc_large_anew(pages, align)
+    }
+
+    /// In a forked child: sees to it that no block comes back to life whose memory the fork does not copy in small pages.
+    #[cold]
+    fn leave_parents_blocks(&self) {
+        self.forked.store(false, Ordering::Relaxed);
+        if !self.pages.fork_copies() {
+            self.large.lock().stop_parking();
+        }
+        self.carry_out_frees();
     }
 
     #[cold]

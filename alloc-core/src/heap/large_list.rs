@@ -26,6 +26,8 @@ pub(super) struct LargeList {
     parked_pages: usize,
     /// Most pages to park.
     most_parked: usize,
+    /// Nothing is parked any more, whatever is set.
+    stopped: bool,
 }
 // SAFETY: the list owns its spans.
 unsafe impl Send for LargeList {}
@@ -63,6 +65,7 @@ impl LargeList {
         parked_count: 0,
         parked_pages: 0,
         most_parked: 0,
+        stopped: false,
     };
 
     /// Blocks in use: how many, and their pages.
@@ -77,7 +80,13 @@ impl LargeList {
 
     /// Sets how many pages may be parked; blocks that are stay.
     pub(super) fn set_most_parked(&mut self, pages: usize) {
-        self.most_parked = pages;
+        self.most_parked = if self.stopped { 0 } else { pages };
+    }
+
+    /// Parks nothing from here on; blocks that are parked stay.
+    pub(super) fn stop_parking(&mut self) {
+        self.stopped = true;
+        self.most_parked = 0;
     }
 
     /// Adds a block in use.

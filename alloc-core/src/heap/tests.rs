@@ -207,6 +207,30 @@ fn a_forked_child_does_not_get_a_huge_page_that_was_parked() {
 }
 
 #[test]
+fn a_forked_child_does_not_get_a_huge_page_that_it_has_freed() {
+    let heap = heap_of(&[Spec::POOL, Spec::PLAIN], Delay::Millis(1000));
+    let blocks = [take(&heap, 4 * MIB), take(&heap, 4 * MIB)];
+    heap.after_fork_in_child();
+    heap.pages.backend().set_tier(1);
+    for block in blocks {
+        give(&heap, block);
+        let own = take(&heap, 4 * MIB);
+        assert_ne!(own.ptr, block.ptr);
+        heap.configure(&Settings::DEFAULT);
+    }
+    assert_eq!(heap.page_accounts().tiers[0].in_use, 0);
+}
+
+#[test]
+fn a_forked_child_of_plain_pages_parks() {
+    let heap = heap();
+    heap.after_fork_in_child();
+    let block = take(&heap, 4 * MIB);
+    give(&heap, block);
+    assert_eq!(take(&heap, 4 * MIB).ptr, block.ptr);
+}
+
+#[test]
 fn frees_that_are_put_off_survive_a_backend_that_fails() {
     let heap = heap();
     let blocks: Vec<_> = (0..4).map(|_| take(&heap, 15 * MIB)).collect();

@@ -288,15 +288,22 @@ impl<B: PageBackend> PageHeap<B> {
         self.forked.store(true, Ordering::Relaxed);
     }
 
+    /// The tiers, by bit, that a fork does not copy in small pages.
+    fn not_copied(&self) -> u32 {
+        let copied =
+            |tier: &usize| self.backend.capabilities(Tier(*tier as u8)).contains(Capabilities::FORK_COPIES);
+        (0..self.backend.tiers().min(32)).filter(|tier| !copied(tier)).fold(0, |bits, tier| bits | 1 << tier)
+    }
+
+    /// Whether a forked child may write to all memory that it inherits.
+    pub(crate) fn fork_copies(&self) -> bool {
+        self.not_copied() == 0
+    }
+
     #[cold]
     fn bar_after_fork(&self, inner: &mut Inner) {
         self.forked.store(false, Ordering::Relaxed);
-        let mut barred = 0;
-        for tier in 0..self.backend.tiers().min(32) {
-            if !self.backend.capabilities(Tier(tier as u8)).contains(Capabilities::FORK_COPIES) {
-                barred |= 1u32 << tier;
-            }
-        }
+        let barred = self.not_copied();
         // The threads that had taken pages out are not in this process.
         inner.in_flight = 0;
         if barred != 0 {
