@@ -10,6 +10,8 @@ use page_backend::sys::{self, Errno};
 pub const PATH: &CStr = c"/etc/stratalloc.conf";
 /// Most bytes of a line.
 pub const LINE_LEN: usize = 512;
+/// Most bytes of the file. Every process on the heap reads it, and what stands there may have no end.
+pub const FILE_LEN: usize = 64 << 10;
 
 /// Reads the file at `path` into `settings` with system calls alone. What is wrong in it is reported with its line,
 /// and skipped. A file that is not there is nothing to report.
@@ -23,10 +25,21 @@ pub fn read(path: &CStr, settings: &mut Settings, report: &mut dyn FnMut(&Proble
     };
     let mut lines = Lines::new(settings);
     let mut buffer = [0; 512];
+    let mut left = FILE_LEN;
     loop {
         match sys::read(fd, &mut buffer) {
-            Ok(0) => break,
-            Ok(count) => lines.feed(buffer.get(..count).unwrap_or(&[]), report),
+            Ok(0) => {
+                lines.end(report);
+                break;
+            }
+            Ok(count) if count > left => {
+                report(&Problem::of_file(ProblemKind::LongFile, 0, &[]));
+                break;
+            }
+            Ok(count) => {
+                left -= count;
+                lines.feed(buffer.get(..count).unwrap_or(&[]), report);
+            }
             Err(Errno::EINTR) => {}
             Err(_) => {
                 report(&Problem::of_file(ProblemKind::Unreadable, 0, &[]));
@@ -34,7 +47,6 @@ pub fn read(path: &CStr, settings: &mut Settings, report: &mut dyn FnMut(&Proble
             }
         }
     }
-    lines.end(report);
     sys::close(fd);
 }
 
@@ -195,6 +207,7 @@ mod tests {
         };
         assert_eq!(read_from(c"/nonexistent/stratalloc.conf"), [""; 0]);
         assert_eq!(read_from(c"/"), [" cannot be read (ignored)"]);
+        assert_eq!(read_from(c"/dev/zero"), [" is longer than 65536 bytes (the rest is ignored)"]);
         let pipe = std::env::temp_dir().join(format!("stratalloc-conf-{}", std::process::id()));
         let pipe = CString::new(pipe.to_str().unwrap()).unwrap();
         // SAFETY: a path that ends with a zero byte.

@@ -17,6 +17,8 @@ pub enum ProblemKind {
     Unreadable,
     /// A line of the settings file is too long; it is skipped whole.
     LongLine,
+    /// The settings file is too long; the lines that end before the limit apply.
+    LongFile,
     /// A section of the settings file without names; its lines are skipped.
     BadSection,
     /// The value does not fit the key.

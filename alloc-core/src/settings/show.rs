@@ -101,6 +101,10 @@ impl Problem<'_> {
             ProblemKind::Unreadable => {
                 return Message::new().str(self.origin.name()).str(" cannot be read (ignored)");
             }
+            ProblemKind::LongFile => {
+                let m = Message::new().str(self.origin.name()).str(" is longer than ");
+                return m.dec(super::file::FILE_LEN as u64).str(" bytes (the rest is ignored)");
+            }
             _ if self.line > 0 => {
                 let m = Message::new().str(self.origin.name()).str(": line ").dec(self.line as u64);
                 m.str(", column ").dec(self.column as u64).str(": ")
@@ -115,7 +119,7 @@ impl Problem<'_> {
             ProblemKind::BadSection => {
                 return quoted(m.str("no program in ")).str(", expected [name|name] (section ignored)");
             }
-            ProblemKind::Unreadable => m,
+            ProblemKind::Unreadable | ProblemKind::LongFile => m,
             ProblemKind::NoColon => quoted(m.str("no value for ")).str(", expected ").str(self.expected),
             ProblemKind::BadValue(key) => {
                 quoted(m.str("bad value ")).str(" for ").str(key.name()).str(", expected ").str(self.expected)
