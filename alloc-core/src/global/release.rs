@@ -24,6 +24,8 @@ const LEAST_SHARE: usize = 64 << 10;
 const MOST_SHARE: usize = 2 << 20;
 
 static LAST_GATE: AtomicU64 = AtomicU64::new(0);
+/// Free memory has waited longer than it should, because no time passed: every call of a slow path does a part.
+static OVERDUE: AtomicBool = AtomicBool::new(false);
 static TICKING: AtomicBool = AtomicBool::new(false);
 static LAST_SWEEP: AtomicU64 = AtomicU64::new(0);
 /// The class whose transfer cache the running sweep is at; `CLASS_COUNT` when none is running.
@@ -58,7 +60,7 @@ fn cycles() -> u64 {
 pub(super) fn on_slow_path() {
     let now = cycles();
     let last = LAST_GATE.load(Ordering::Relaxed);
-    if now.wrapping_sub(last) > GATE {
+    if now.wrapping_sub(last) > GATE || OVERDUE.load(Ordering::Relaxed) {
         LAST_GATE.store(now, Ordering::Relaxed);
         // The first look only starts the clock, so that a short-lived process pays nothing.
         if last != 0 {
@@ -112,7 +114,7 @@ pub(super) fn tick() {
     let now = sys::clock_monotonic_coarse();
     per_cpu::reclaim(&HEAP, now);
     sweep_some(now);
-    HEAP.tick(now);
+    OVERDUE.store(HEAP.tick(now), Ordering::Relaxed);
     super::soft_limit::heed(now);
     super::fallback::tell();
     per_cpu::ring(per_cpu::CALLS_AFTER_TICK);

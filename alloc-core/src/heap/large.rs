@@ -215,9 +215,7 @@ impl<B: PageBackend> Engine<B> {
             return Some(run);
         }
         self.carry_out_frees();
-        let run = self.pages.alloc(pages, align);
-        self.pages.evict_excess();
-        run
+        self.pages.alloc(pages, align)
     }
 
     /// Frees what is parked; `false` when nothing was.
@@ -281,9 +279,9 @@ impl<B: PageBackend> Engine<B> {
     }
 
     /// Lets time pass; see [`PageHeap::tick`](crate::page_heap::PageHeap::tick).
-    pub(crate) fn tick(&self, now: u64) {
+    pub(crate) fn tick(&self, now: u64) -> bool {
         self.carry_out_frees();
-        self.pages.tick(now);
+        self.pages.tick(now)
     }
 
     /// Gives free memory back; see [`PageHeap::release`](crate::page_heap::PageHeap::release).

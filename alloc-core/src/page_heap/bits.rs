@@ -87,19 +87,29 @@ impl Bits {
         o.without(self).is_empty()
     }
 
-    /// Moves every bit down by `by` (below 256).
+    /// Moves every bit down by `by` (1 to 255).
     #[inline]
     const fn down(self, by: usize) -> Self {
-        let (words, bits) = (by / 64, (by % 64) as u32);
+        debug_assert!(by > 0 && by < BITS);
         let x = self.0;
-        let mut out = [0; 4];
-        let mut i = 0;
-        while i + words < 4 {
-            let above = if i + words + 1 < 4 { x[i + words + 1] } else { 0 };
-            out[i] = (x[i + words] >> bits) | ((above << 1) << (63 - bits));
-            i += 1;
+        let x = match by / 64 {
+            0 => x,
+            1 => [x[1], x[2], x[3], 0],
+            2 => [x[2], x[3], 0, 0],
+            _ => [x[3], 0, 0, 0],
+        };
+        let bits = (by % 64) as u32;
+        if bits == 0 {
+            return Self(x);
         }
-        Self(out)
+        // One instruction a word: a shift over two words.
+        let above = 64 - bits;
+        Self([
+            (x[0] >> bits) | (x[1] << above),
+            (x[1] >> bits) | (x[2] << above),
+            (x[2] >> bits) | (x[3] << above),
+            x[3] >> bits,
+        ])
     }
 
     /// Moves every bit up by `by` (below 256).

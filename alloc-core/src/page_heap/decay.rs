@@ -42,6 +42,8 @@ pub(crate) struct Decay {
     evicted: usize,
     /// The most backed pages that the cache had in this epoch.
     high_cache: usize,
+    /// What is due has been so for a while: no time passed.
+    overdue: bool,
 }
 
 impl Decay {
@@ -57,7 +59,13 @@ impl Decay {
             limit: BASE_LIMIT,
             evicted: 0,
             high_cache: 0,
+            overdue: false,
         }
+    }
+
+    /// Whether something is due since before the last gap in the calls that let time pass.
+    pub(crate) fn is_overdue(&self) -> bool {
+        self.overdue && (self.due_cache > 0 || self.due_filler > 0)
     }
 
     pub(crate) fn delay(&self) -> u64 {
@@ -122,7 +130,8 @@ impl Decay {
             self.low_filler = filler;
         } else if now.saturating_sub(self.epoch_start) >= epoch {
             self.epoch_start = now;
-            if now.saturating_sub(before) >= epoch {
+            self.overdue = now.saturating_sub(before) >= epoch;
+            if self.overdue {
                 (self.low_cache, self.low_filler) = (cache, filler);
             }
             self.due_cache = self.low_cache;

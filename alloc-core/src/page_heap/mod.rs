@@ -214,8 +214,8 @@ impl<B: PageBackend> PageHeap<B> {
         }
     }
 
-    /// As [`free`](Self::free), but what is free beyond the cache's limit stays until
-    /// [`evict_excess`](Self::evict_excess), or until it has been idle.
+    /// As [`free`](Self::free), but what is then free beyond the cache's limit stays until the next free, or until it has
+    /// been idle.
     ///
     /// # Safety
     /// As for [`free`](Self::free).
@@ -223,14 +223,6 @@ impl<B: PageBackend> PageHeap<B> {
         debug_assert!(pages > 0);
         // SAFETY: handed on to the caller; the lock is held.
         unsafe { self.inner.lock().give(ptr, pages, Give::Touched) };
-    }
-
-    /// Gives back to the system what is free beyond the cache's limit.
-    pub(crate) fn evict_excess(&self) {
-        let excess = self.inner.lock().excess();
-        if excess > 0 {
-            self.evict(excess, false);
-        }
     }
 
     /// Whether the page that holds `address` is handed out; `None` when it is none of this heap's.

@@ -109,7 +109,13 @@ impl RangeTracker {
     /// The lowest range of `len` free pages (1 to 256) that begins at a multiple of `align` (a power of two).
     #[inline]
     pub(crate) fn find(&self, len: usize, align: usize) -> Option<usize> {
-        self.used.not().starts_of(len).and(Bits::multiples(align)).first()
+        let free = self.used.not();
+        // Mostly the first free range will do.
+        let first = free.first()?;
+        if first.is_multiple_of(align) && free.run_from(first) >= len {
+            return Some(first);
+        }
+        free.starts_of(len).and(Bits::multiples(align)).first()
     }
 
     /// Takes the free range `pos..pos + len`.

@@ -22,7 +22,7 @@ const ROWS: usize = 16;
 /// After so many failures of the backend a release ends.
 const FAILURES: usize = 8;
 /// The time that a tick may take, in nanoseconds.
-const TICK_NANOS: u64 = 1_000_000;
+const TICK_NANOS: u64 = 500_000;
 /// A tick that ran out of time is followed by a pause of this many times its length.
 const TICK_PAUSE: u64 = 3;
 
@@ -338,27 +338,27 @@ impl<B: PageBackend> PageHeap<B> {
     }
 
     /// Lets time pass: `now` is the monotonic clock in nanoseconds. Releases what has been idle for the delay,
-    /// for a millisecond at the most.
-    pub(crate) fn tick(&self, now: u64) {
-        self.tick_with(now, page_backend::sys::clock_monotonic);
+    /// for half a millisecond and one step. `true` when more is overdue: the next call should not be long in coming.
+    pub(crate) fn tick(&self, now: u64) -> bool {
+        self.tick_with(now, page_backend::sys::clock_monotonic)
     }
 
     /// As [`tick`](Self::tick), with the clock that bounds the work.
-    pub(super) fn tick_with(&self, now: u64, clock: impl Fn() -> u64) {
+    pub(super) fn tick_with(&self, now: u64, clock: impl Fn() -> u64) -> bool {
         use core::sync::atomic::Ordering::Relaxed;
         let before = self.last_tick.swap(now, Relaxed);
         if now < self.next_tick.load(Relaxed) {
-            return;
+            return false;
         }
-        let Some(mut inner) = self.inner.try_lock() else { return };
+        let Some(mut inner) = self.inner.try_lock() else { return false };
         let (cache, filler) = (inner.cache.backed_pages(), inner.filler.backed());
         let Some(epoch_end) = inner.decay.advance(now, before, cache, filler) else {
             self.next_tick.store(u64::MAX, Relaxed);
-            return;
+            return false;
         };
         self.next_tick.store(epoch_end, Relaxed);
         if inner.decay.due_cache == 0 && inner.decay.due_filler == 0 {
-            return;
+            return false;
         }
         inner.events.scavenge_count += 1;
         let (mut due_cache, mut due_filler) = (inner.decay.due_cache, inner.decay.due_filler);
@@ -383,8 +383,13 @@ impl<B: PageBackend> PageHeap<B> {
         let mut inner = self.inner.lock();
         inner.decay.due_cache = due_cache;
         inner.decay.due_filler = due_filler;
+        if inner.decay.is_overdue() {
+            self.next_tick.store(0, Relaxed);
+            return true;
+        }
         if due_cache > 0 || due_filler > 0 {
             self.next_tick.store(epoch_end.min(now.saturating_add(spent * (TICK_PAUSE + 1))), Relaxed);
         }
+        false
     }
 }

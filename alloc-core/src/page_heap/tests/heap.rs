@@ -335,7 +335,9 @@ fn threads_share_a_heap_while_memory_is_released() {
                     }
                     match random % 64 {
                         0 => drop(heap.release(random as usize % (8 * MIB), ReleaseMode::Everything)),
-                        1 => heap.tick_with(round * 100_000_000, || 0),
+                        1 => {
+                            heap.tick_with(round * 100_000_000, || 0);
+                        }
                         2 => heap.backend().set_tier(random as usize / 64 % 2),
                         3 => {
                             heap.lock_for_fork();

@@ -132,6 +132,36 @@ fn a_tick_ends_when_its_time_is_up_and_goes_on_later() {
 }
 
 #[test]
+fn what_is_overdue_after_a_sleep_goes_back_bit_by_bit_without_a_pause() {
+    let heap = heap();
+    let mut now = 1;
+    pass(&heap, &mut now, SECOND);
+    let runs: Vec<_> = (0..200).map(|_| heap.alloc(128, 1).unwrap().ptr).collect();
+    for &run in runs.iter().step_by(2) {
+        give(&heap, run, 128);
+    }
+    now += 2 * SECOND;
+    let mut ticks = 0;
+    loop {
+        let clock = std::cell::Cell::new(0);
+        heap.backend().calls();
+        let more = heap.tick_with(now, || {
+            clock.set(clock.get() + 500_000);
+            clock.get()
+        });
+        assert!(heap.backend().calls().purge <= 2);
+        ticks += 1;
+        if !more {
+            break;
+        }
+    }
+    assert!(ticks >= 50 && heap.accounts().free() < MIB);
+    // In the usual course of time there is a pause.
+    now += SECOND / 100;
+    assert!(!heap.tick_with(now, || 0));
+}
+
+#[test]
 fn a_program_that_sleeps_gives_back_when_it_wakes() {
     let heap = heap();
     let mut now = 1;
