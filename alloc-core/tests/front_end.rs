@@ -111,6 +111,17 @@ fn many_threads_share_the_cpus_caches_and_few_have_bins_again() {
     assert!(FREED.load(Ordering::Relaxed) > 0);
 }
 
+#[test]
+fn without_registered_areas_every_thread_keeps_bins_of_its_own() {
+    let this = std::env::current_exe().unwrap();
+    let run = std::process::Command::new(this)
+        .args(["--exact", "many_threads_share_the_cpus_caches_and_few_have_bins_again"])
+        .env("GLIBC_TUNABLES", "glibc.pthread.rseq=0")
+        .output()
+        .unwrap();
+    assert!(run.status.success(), "{}", String::from_utf8_lossy(&run.stdout));
+}
+
 /// Whether libc and kernel allow the CPUs' caches here: registered areas, and the command that restarts sequences.
 fn can_share() -> bool {
     const REGISTER_PRIVATE_EXPEDITED_RSEQ: libc::c_long = 1 << 8;

@@ -1,5 +1,5 @@
 //! The per-CPU front end under what restarts its sequences: timer signals whose handler allocates, threads that crowd one CPU,
-//! drains of all CPUs, forks.
+//! threads that change CPUs, threads that end, drains of all CPUs, forks.
 #![cfg(target_arch = "x86_64")]
 
 use alloc_core::global;
@@ -39,21 +39,24 @@ extern "C" fn on_signal(_: i32) {
     give_back(block, u64::MAX);
 }
 
-fn on_one_cpu() {
+fn on_cpu(cpu: usize) {
     // SAFETY: the set is initialised before it is used.
     unsafe {
         let mut set: libc::cpu_set_t = std::mem::zeroed();
-        libc::CPU_SET(0, &mut set);
-        // Where CPU 0 is not ours the threads stay where they are, which is harder on nobody.
+        libc::CPU_SET(cpu, &mut set);
+        // Where the CPU is not ours the thread stays where it is, which is harder on nobody.
         libc::sched_setaffinity(0, size_of_val(&set), &set);
     }
 }
 
-fn work(owner: u64, stop: &AtomicBool) {
+fn work(owner: u64, moves: bool, stop: &AtomicBool) {
     let mut held = Vec::with_capacity(256);
     let mut step = owner;
     while !stop.load(Ordering::Relaxed) {
         step = step.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        if moves && (step >> 50) == 0 {
+            on_cpu((step >> 30) as usize % 4);
+        }
         if held.len() < 100 || (step >> 40) & 1 == 0 && held.len() < 200 {
             held.push(claim(owner));
         } else {
@@ -94,11 +97,24 @@ fn no_block_is_given_out_twice_whatever_restarts_the_sequences() {
             let stop = &stop;
             scope.spawn(move || {
                 if owner <= 5 {
-                    on_one_cpu();
+                    on_cpu(0);
                 }
-                work(owner, stop);
+                work(owner, owner > 6, stop);
             });
         }
+        // Threads that end while caches are drained.
+        scope.spawn(|| {
+            while !stop.load(Ordering::Relaxed) {
+                std::thread::scope(|scope| {
+                    for owner in 20..24 {
+                        scope.spawn(move || {
+                            let blocks: Vec<_> = (0..50).map(|_| claim(owner)).collect();
+                            blocks.into_iter().for_each(|block| give_back(block, owner));
+                        });
+                    }
+                });
+            }
+        });
         let until = Instant::now() + Duration::from_secs(4);
         let mut forks = 0;
         while Instant::now() < until {
@@ -130,6 +146,7 @@ fn no_block_is_given_out_twice_whatever_restarts_the_sequences() {
     assert_eq!(DUPLICATES.load(Ordering::Relaxed), 0);
     if global::has_per_cpu_caches() {
         assert!(SIGNALS.load(Ordering::Relaxed) > 1000, "the timer interrupted too seldom");
+        assert!(global::sequence_restarts() > 0, "no sequence was ever interrupted, so nothing was tried");
     }
     assert_eq!(global::check(), Ok(()));
     let mut snapshot = alloc_core::snapshot::Snapshot::EMPTY;

@@ -2,7 +2,7 @@
 //!
 //! Reads the ELF file alone; nothing is loaded or run.
 
-use crate::{Outcome, abi_symbols};
+use crate::{Outcome, abi_sequences, abi_symbols};
 use object::elf;
 use object::read::elf::{Dyn, ElfFile64, FileHeader, ProgramHeader, Rela, SectionHeader, Sym};
 use object::{Endianness, Object, ObjectSymbol, SymbolIndex};
@@ -76,6 +76,7 @@ pub(crate) fn check(path: &Path) -> Result<Report, String> {
         dynamic_section(&file, &mut report)?;
         segments(&file, &mut report)?;
         thread_local_storage(&file, &mut report)?;
+        sequences(&file, &mut report)?;
         glibc_versions(&file, &mut report)?;
         exports(&file, &mut report);
         Ok(())
@@ -173,6 +174,15 @@ fn thread_local_storage(file: &Elf<'_>, report: &mut Report) -> object::Result<(
             flags = found.and_then(|e| e.val32(endian)).unwrap_or(0);
         }
         report.add(flags & elf::DF_STATIC_TLS != 0, "flagged STATIC_TLS".into());
+    }
+    Ok(())
+}
+
+fn sequences(file: &Elf<'_>, report: &mut Report) -> object::Result<()> {
+    let (count, faults) = abi_sequences::check(file)?;
+    report.none(format!("{count} restartable sequences, each with a sound descriptor"), &faults);
+    if file.elf_header().e_machine(file.endian()) == elf::EM_X86_64 {
+        report.add(count > 0, "restartable sequences for the CPUs' caches".into());
     }
     Ok(())
 }

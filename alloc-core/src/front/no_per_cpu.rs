@@ -19,6 +19,10 @@ pub(crate) unsafe fn push(_: isize, _: usize, _: *mut u8) -> bool {
 pub(crate) const CALLS_AFTER_TICK: u32 = 0;
 pub(crate) const CALLS_AFTER_THREAD: u32 = 0;
 
+pub(crate) const fn restarts() -> u64 {
+    0
+}
+
 pub(crate) fn put_in_use() {}
 
 pub(crate) fn put_out_of_use() {}

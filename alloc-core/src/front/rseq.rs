@@ -10,7 +10,15 @@
 
 use super::bins::{Bins, Slot};
 use core::arch::asm;
-use core::sync::atomic::AtomicPtr;
+use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
+
+/// Restarts of sequences by the kernel so far.
+static RESTARTS: AtomicU64 = AtomicU64::new(0);
+
+/// How often the kernel has restarted a sequence.
+pub(crate) fn restarts() -> u64 {
+    RESTARTS.load(Ordering::Relaxed)
+}
 
 /// A table of bins, by CPU number from -2 on.
 pub(super) type Table = *const AtomicPtr<Bins>;
@@ -47,13 +55,13 @@ pub(super) fn cpu(area: isize) -> i32 {
 }
 
 /// The head and tail that every section shares: the descriptor, the signature before the abort address, the restart.
-/// The section is from label 3 to label 4; label 2 begins anew.
+/// The section is from label 3 to label 4; label 2 begins anew. `$arm` tells the kernel of it.
 macro_rules! section {
-    ($($body:literal),+ $(,)?) => {
+    ($arm:ident, $($body:literal),+ $(,)?) => {
         concat!(
             "2:\n",
             "lea {scratch}, [rip + 77f]\n",
-            "mov qword ptr fs:[{area} + 8], {scratch}\n",
+            arm!($arm), "\n",
             "3:\n",
             $($body, "\n",)+
             "4:\n",
@@ -68,23 +76,29 @@ macro_rules! section {
             ".byte 0x0f, 0xb9, 0x3d\n",
             ".long 0x53053053\n",
             "78:\n",
+            "lock inc qword ptr [rip + {restarts}]\n",
             "jmp 2b\n",
             ".popsection\n",
         )
     };
 }
 
-/// Takes an object out of a bin of the current CPU; null when it misses.
-///
-/// # Safety
-/// `table` is as the module's page says, with an entry for every CPU; `class` is below the number of bins.
-#[inline(always)]
-pub(super) unsafe fn pop(area: isize, table: Table, class: usize) -> *mut u8 {
-    let object: *mut u8;
-    // SAFETY: a restartable sequence on this CPU's bins: a cursor points to a slot or to the lower guard, which is null.
-    unsafe {
+/// What makes a section restartable: its descriptor in the thread's area. The tests try what happens without.
+macro_rules! arm {
+    (armed) => {
+        "mov qword ptr fs:[{area} + 8], {scratch}"
+    };
+    (unarmed) => {
+        ""
+    };
+}
+
+macro_rules! pop {
+    ($arm:ident, $area:ident, $table:ident, $class:ident) => {{
+        let object: *mut u8;
         asm!(
             section!(
+                $arm,
                 "movsxd {scratch}, dword ptr fs:[{area} + 4]",
                 "mov {scratch}, qword ptr [{table} + {scratch}*8 + 16]",
                 "mov {cursor}, qword ptr [{scratch} + {class}*8]",
@@ -94,30 +108,25 @@ pub(super) unsafe fn pop(area: isize, table: Table, class: usize) -> *mut u8 {
                 "sub {cursor}, 8",
                 "mov qword ptr [{scratch} + {class}*8], {cursor}",
             ),
-            area = in(reg) area,
-            table = in(reg) table,
-            class = in(reg) class,
+            area = in(reg) $area,
+            table = in(reg) $table,
+            class = in(reg) $class,
+            restarts = sym RESTARTS,
             scratch = out(reg) _,
             cursor = out(reg) _,
             object = out(reg) object,
             options(nostack)
         );
-    }
-    object
+        object
+    }};
 }
 
-/// Puts an object into a bin of the current CPU; `false` when the bin has no room, or has the object on top already.
-///
-/// # Safety
-/// As for [`pop`].
-#[inline(always)]
-pub(super) unsafe fn push(area: isize, table: Table, class: usize, object: *mut u8) -> bool {
-    let cursor: *mut Slot;
-    // SAFETY: as in `pop`; above the cursor is a slot or the upper guard. The slot above is written before the commit: until
-    // then it is nobody's.
-    unsafe {
+macro_rules! push {
+    ($arm:ident, $area:ident, $table:ident, $class:ident, $object:ident) => {{
+        let cursor: *mut Slot;
         asm!(
             section!(
+                $arm,
                 "movsxd {scratch}, dword ptr fs:[{area} + 4]",
                 "mov {scratch}, qword ptr [{table} + {scratch}*8 + 16]",
                 "mov {cursor}, qword ptr [{scratch} + {class}*8]",
@@ -134,16 +143,38 @@ pub(super) unsafe fn push(area: isize, table: Table, class: usize, object: *mut 
             "xor {cursor:e}, {cursor:e}",
             "jmp 4b",
             ".popsection",
-            area = in(reg) area,
-            table = in(reg) table,
-            class = in(reg) class,
-            object = in(reg) object,
+            area = in(reg) $area,
+            table = in(reg) $table,
+            class = in(reg) $class,
+            object = in(reg) $object,
+            restarts = sym RESTARTS,
             scratch = out(reg) _,
             cursor = out(reg) cursor,
             options(nostack)
         );
-    }
-    !cursor.is_null()
+        !cursor.is_null()
+    }};
+}
+
+/// Takes an object out of a bin of the current CPU; null when it misses.
+///
+/// # Safety
+/// `table` is as the module's page says, with an entry for every CPU; `class` is below the number of bins.
+#[inline(always)]
+pub(super) unsafe fn pop(area: isize, table: Table, class: usize) -> *mut u8 {
+    // SAFETY: a restartable sequence on this CPU's bins: a cursor points to a slot or to the lower guard, which is null.
+    unsafe { pop!(armed, area, table, class) }
+}
+
+/// Puts an object into a bin of the current CPU; `false` when the bin has no room, or has the object on top already.
+///
+/// # Safety
+/// As for [`pop`].
+#[inline(always)]
+pub(super) unsafe fn push(area: isize, table: Table, class: usize, object: *mut u8) -> bool {
+    // SAFETY: as in `pop`; above the cursor is a slot or the upper guard. The slot above is written before the commit: until
+    // then it is nobody's.
+    unsafe { push!(armed, area, table, class, object) }
 }
 
 /// Takes a bin of the current CPU out of use: puts `taken` in the place of its cursor. Gives the bins and the cursor that was
@@ -165,6 +196,7 @@ pub(super) unsafe fn take(
     unsafe {
         asm!(
             section!(
+                armed,
                 "movsxd {bins}, dword ptr fs:[{area} + 4]",
                 "mov {bins}, qword ptr [{table} + {bins}*8 + 16]",
                 "mov {cursor}, qword ptr [{bins} + {class}*8]",
@@ -179,6 +211,7 @@ pub(super) unsafe fn take(
             table = in(reg) table,
             class = in(reg) class,
             taken = in(reg) taken,
+            restarts = sym RESTARTS,
             low = in(reg) low,
             high = in(reg) high,
             scratch = out(reg) _,
@@ -189,3 +222,6 @@ pub(super) unsafe fn take(
     }
     (bins, cursor)
 }
+
+#[cfg(test)]
+mod tests;

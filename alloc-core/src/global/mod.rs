@@ -76,6 +76,11 @@ pub fn has_per_cpu_caches() -> bool {
     per_cpu::area() != 0
 }
 
+/// How often the kernel has begun an operation on a CPU's cache anew, because it interrupted it; a diagnostic figure.
+pub fn sequence_restarts() -> u64 {
+    per_cpu::restarts()
+}
+
 /// Takes an object of a class out of this thread's bin; null when it has none.
 #[inline(always)]
 fn pop(class: u8) -> *mut u8 {
