@@ -9,7 +9,9 @@ use crate::service::{Database, Service, Unit};
 use crate::tally::Tally;
 use anyhow::{Context, Result, bail, ensure};
 use std::fs;
+use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 /// Files that no installation of ours may touch.
 const UNTOUCHED: [&str; 3] = ["/etc/ld.so.preload", "/etc/systemd/system", "/etc/mysql"];
@@ -21,7 +23,11 @@ pub(crate) const DROP_IN: &str = "/usr/share/stratalloc/systemd.conf";
 pub(crate) struct Installed {
     /// The library as programs find it by its name alone.
     pub(crate) library: PathBuf,
+    /// Held so that two test runs on one machine take turns.
+    _lock: fs::File,
 }
+
+const LOCK: &str = "/tmp/stratalloc-test-package.lock";
 
 impl Installed {
     /// Makes sure that none is installed, so that the guard purges what the test brought.
@@ -31,17 +37,22 @@ impl Installed {
     pub(crate) fn guard() -> Result<Self> {
         // SAFETY: geteuid only returns a number.
         ensure!(unsafe { libc::geteuid() } == 0, "installing a package takes root: run the tests as root");
+        let lock = fs::File::create(LOCK).with_context(|| LOCK.to_owned())?;
+        // SAFETY: the descriptor is open; the lock goes with it when the guard is dropped.
+        let locked = unsafe { libc::flock(lock.as_raw_fd(), libc::LOCK_EX) } == 0;
+        ensure!(locked, "{LOCK}: {}", std::io::Error::last_os_error());
         let known = Job::new("dpkg-query").args(["-W", "-f=${db:Status-Status}", "stratalloc"]).run()?;
         if known.text() == "installed" {
             bail!("stratalloc is installed here, and the test would purge it: `apt purge stratalloc` first");
         }
-        Ok(Self { library: Path::new(&Place::here()?.library_folder).join("libstratalloc.so") })
+        Ok(Self { library: Path::new(&Place::here()?.library_folder).join("libstratalloc.so"), _lock: lock })
     }
 }
 
 impl Drop for Installed {
     fn drop(&mut self) {
-        let purged = Job::new("dpkg").args(["--purge", "stratalloc"]).run();
+        // Not as a job, which an interrupt would keep from its start.
+        let purged = Command::new("dpkg").args(["--purge", "stratalloc"]).output();
         if !purged.is_ok_and(|done| done.status.success()) {
             eprintln!("cannot purge the package again: run `dpkg --purge stratalloc`");
         }
