@@ -399,13 +399,13 @@ impl<'a> OpenBin<'a> {
         }
     }
 
-    /// Forgets a half of what speaks for a larger size, and takes a step when the bin was not used since the last sweep.
+    /// Forgets a part of what speaks for a larger size, and takes a step when the bin was not used since the last sweep.
     fn sweep<B: PageBackend>(&mut self, engine: &Engine<B>) {
         let mut state = self.cache.state(self.class);
         let used = state.used;
         state.used = false;
         state.owed /= 2;
-        state.needless /= 2;
+        state.needless -= state.needless.div_ceil(4);
         if !used {
             state.run = 0;
         }

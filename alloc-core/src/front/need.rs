@@ -14,16 +14,18 @@ const BIN_BYTES: usize = 512 << 10;
 /// The highest level that is lent: a batch less the object in hand.
 const BATCH_LEVEL: usize = 4;
 const _: () = assert!(slots::slots(BATCH_LEVEL) + 1 == MAX_BATCH);
-/// Misses in one direction after which the next level is lent; more for large blocks, a miss for each of these bytes up to so
-/// many, since a block that is asked for once is not worth keeping.
+/// Bytes of blocks that a bin is lent room for at once; nothing is lent at once for larger blocks.
+const LENT_AT_ONCE: usize = 512;
+/// Misses in one direction after which the next level is lent, and one more for each of these bytes of a block, up to so many: a
+/// block that is asked for once is not worth keeping.
 const LENT_AFTER: usize = 6;
-const LENT_BYTES: usize = 1 << 8;
-const LENT_MOST: usize = 16;
+const LENT_BYTES: usize = 64;
+const LENT_MOST: usize = 32;
 /// Needless fetches that prove a size too small: one, and one more for each of these slots, or of these bytes of a block up to
 /// so many.
 const PROOF_SLOTS: usize = 16;
-const PROOF_BYTES: usize = 1 << 8;
-const PROOF_MOST: usize = 8;
+const PROOF_BYTES: usize = 256;
+const PROOF_MOST: usize = 16;
 
 /// What a bin knows of itself beside its cursor; see the module's page.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -71,11 +73,13 @@ impl State {
         if self.run == -2 {
             self.level = self.proven;
         }
-        let by_size = (size / LENT_BYTES).min(LENT_MOST);
-        let enough = if self.level == 0 { by_size } else { by_size.max(LENT_AFTER) };
-        if self.run.unsigned_abs() as usize > enough
-            && (self.level as usize) < BATCH_LEVEL.min(top_level(size))
-        {
+        let top = BATCH_LEVEL.min(top_level(size)) as u8;
+        let at_once = level_within(LENT_AT_ONCE, size).min(top);
+        let enough = LENT_AFTER + (size / LENT_BYTES).min(LENT_MOST);
+        if self.level < at_once {
+            self.level = at_once;
+            self.run = 2 * direction;
+        } else if self.level < top && self.run.unsigned_abs() as usize > enough {
             self.level += 1;
             self.run = 2 * direction;
         }
@@ -111,23 +115,26 @@ impl State {
         }
         self.owed -= 1;
         self.needless = self.needless.saturating_add(1);
-        let by_slots = slots::slots(self.proven as usize) / PROOF_SLOTS;
+        let by_slots = slots::slots(self.level as usize) / PROOF_SLOTS;
         let enough = by_slots.max((size / PROOF_BYTES).min(PROOF_MOST));
-        if self.needless as usize > enough && (self.proven as usize) < top_level(size) {
-            self.proven += 1;
+        if self.needless as usize > enough && (self.level as usize) < top_level(size) {
+            self.level += 1;
+            self.proven = self.level;
             self.needless = 0;
-            self.level = self.level.max(self.proven);
         }
     }
 }
 
+/// The highest level whose slots hold so many bytes of blocks at the most.
+fn level_within(bytes: usize, size: usize) -> u8 {
+    // A level has 2^(level + 1) - 2 slots.
+    let level = (bytes as u32 / size as u32 + 2).ilog2() - 1;
+    level.min(slots::LEVELS as u32 - 1) as u8
+}
+
 /// The highest level that a class may reach.
 fn top_level(size: usize) -> usize {
-    let mut level = 1;
-    while level + 1 < slots::LEVELS && slots::slots(level + 1) * size <= BIN_BYTES {
-        level += 1;
-    }
-    level
+    level_within(BIN_BYTES, size).max(1) as usize
 }
 
 #[cfg(test)]
