@@ -215,11 +215,12 @@ fn len_below(cursor: *mut Slot, level: usize) -> usize {
     (cursor.addr() - slots::base(cursor, level).addr()) / size_of::<Slot>()
 }
 
-/// A bin in the hands of the slow path; closed, with its cursor where it then is, when dropped.
+/// A bin in the hands of the slow path; closed, with its cursor and state as they then are, when dropped.
 pub(super) struct OpenBin<'a> {
     cache: &'a Cache,
     class: usize,
     cursor: *mut Slot,
+    state: State,
 }
 
 impl<'a> OpenBin<'a> {
@@ -227,7 +228,7 @@ impl<'a> OpenBin<'a> {
     /// `cursor` is the cursor of the bin, and nobody else uses or moves it until the value is dropped.
     pub(super) unsafe fn new(cache: &'a Cache, class: usize, cursor: *mut Slot) -> Self {
         debug_assert!((1..CLASS_COUNT).contains(&class));
-        Self { cache, class, cursor }
+        Self { cache, class, cursor, state: cache.state(class) }
     }
 
     /// The cache that the bin is in.
@@ -236,7 +237,7 @@ impl<'a> OpenBin<'a> {
     }
 
     fn level(&self) -> usize {
-        self.cache.level(self.class)
+        self.state.level as usize
     }
 
     fn base(&self) -> *mut Slot {
@@ -270,11 +271,11 @@ impl<'a> OpenBin<'a> {
                 return object;
             }
         }
-        let mut state = self.cache.state(self.class);
+        let mut state = self.state;
         state.missed(1, self.size());
         state.regret(self.size());
         self.settle(state);
-        let want = self.cache.state(self.class).fetch(self.batch());
+        let want = self.state.fetch(self.batch());
         let mut objects = [null_mut(); MAX_BATCH];
         // SAFETY: `want` is at most a batch.
         let taken = unsafe { engine.take(self.class as u8, want, objects.as_mut_ptr()) };
@@ -307,7 +308,7 @@ impl<'a> OpenBin<'a> {
         }
         let len = self.len();
         if len == self.room() {
-            let mut state = self.cache.state(self.class);
+            let mut state = self.state;
             state.missed(-1, self.size());
             if slots::slots(state.level as usize) <= len || !self.settle(state) {
                 state.keep_to(self.level());
@@ -357,7 +358,7 @@ impl<'a> OpenBin<'a> {
             state.level = level as u8;
             state.keep_to(level);
         }
-        self.cache.set_state(self.class, state);
+        self.state = state;
         settled
     }
 
@@ -369,15 +370,13 @@ impl<'a> OpenBin<'a> {
             let Some(array) = slots::alloc(level) else { return false };
             array
         };
-        let (len, old, mut state) = (self.len(), self.base(), self.cache.state(self.class));
-        let old_level = state.level as usize;
+        let (len, old, old_level) = (self.len(), self.base(), self.level());
         debug_assert!(len <= slots::slots(level));
         // SAFETY: both arrays have room for `len` slots above the lower guard; the old one is not used after this.
         unsafe {
             array.add(1).copy_from_nonoverlapping(old.add(1), len);
             self.cursor = array.add(len);
-            state.level = level as u8;
-            self.cache.set_state(self.class, state);
+            self.state.level = level as u8;
             if old_level > 0 {
                 slots::free(old, old_level);
             }
@@ -390,7 +389,7 @@ impl<'a> OpenBin<'a> {
 
     /// One level down, with the objects that no longer have room given back.
     fn shrink<B: PageBackend>(&mut self, engine: &Engine<B>) {
-        let mut state = self.cache.state(self.class);
+        let mut state = self.state;
         if state.level > 0 {
             state.keep_to(state.level as usize - 1);
             let keep = slots::slots(state.level as usize);
@@ -401,16 +400,12 @@ impl<'a> OpenBin<'a> {
 
     /// Forgets a part of what speaks for a larger size, and takes a step when the bin was not used since the last sweep.
     fn sweep<B: PageBackend>(&mut self, engine: &Engine<B>) {
-        let mut state = self.cache.state(self.class);
-        let used = state.used;
-        state.used = false;
+        let state = &mut self.state;
+        let used = core::mem::replace(&mut state.used, false);
         state.owed /= 2;
         state.needless -= state.needless.div_ceil(4);
         if !used {
             state.run = 0;
-        }
-        self.cache.set_state(self.class, state);
-        if !used {
             self.shrink(engine);
         }
     }
@@ -419,6 +414,7 @@ impl<'a> OpenBin<'a> {
 impl Drop for OpenBin<'_> {
     #[inline]
     fn drop(&mut self) {
+        self.cache.set_state(self.class, self.state);
         // SAFETY: the cursor is at a slot of the bin's array or at its lower guard.
         unsafe { self.cache.bins.set_cursor(self.class, self.cursor) };
     }

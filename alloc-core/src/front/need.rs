@@ -191,10 +191,11 @@ mod tests {
             bin.take(objects);
             bin.give(objects);
             assert_eq!(bin.state.proven, 0);
+            assert!(bin.len <= MAX_BATCH);
+            let kept = bin.len * size;
             assert!(
-                bin.len <= (objects / 8).min(MAX_BATCH),
-                "{} of {objects} objects of {size} stay",
-                bin.len
+                kept <= (objects * size / 8).max(LENT_AT_ONCE),
+                "{kept} bytes of {objects} objects of {size}"
             );
         }
     }
