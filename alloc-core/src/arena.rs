@@ -21,6 +21,8 @@ const FIRST_CHUNK: usize = 48 << 10;
 struct FirstChunk(UnsafeCell<[u8; FIRST_CHUNK]>);
 // SAFETY: handed out piece by piece under the arena's lock; each piece has one owner.
 unsafe impl Sync for FirstChunk {}
+// Tables lie together, so that the small variables around them share pages.
+#[unsafe(link_section = ".bss.tables")]
 static FIRST: FirstChunk = FirstChunk(UnsafeCell::new([0; FIRST_CHUNK]));
 
 /// The unused part of the newest chunk.

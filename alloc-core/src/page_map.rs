@@ -1,8 +1,8 @@
 //! The page map: from an address to what the heap knows of it.
 //!
 //! A two-level radix over 48 bits: a root of 2^18 words, each for 1 GiB, and leaves made when their gigabyte is
-//! first used. A leaf keeps three tables: a class byte a page, which is all that `free` reads; a span word a
-//! page; a tracker word a huge page. Reads take no lock.
+//! first used. A leaf keeps a table of class bytes, one a page, which is all that `free` reads, and a table of huge pages, each
+//! with its tracker and its pages' spans side by side, so that a small heap touches few pages of it. Reads take no lock.
 //!
 //! A root word is the distance from one shared all-zero leaf to the leaf of its gigabyte. Zero-filled memory is
 //! thus a valid map in which every address has class 0, "no class", and `free` needs no test for null or for
@@ -31,8 +31,37 @@ type ClassBytes = [AtomicU8; LEAF_PAGES];
 #[repr(C)]
 struct Leaf {
     classes: ClassBytes,
-    trackers: [AtomicPtr<()>; LEAF_HUGE_PAGES],
-    spans: [AtomicPtr<Span>; LEAF_PAGES],
+    huge: [HugePageEntry; LEAF_HUGE_PAGES],
+}
+
+/// What is known of one huge page of addresses.
+#[repr(C)]
+struct HugePageEntry {
+    tracker: AtomicPtr<()>,
+    spans: [AtomicPtr<Span>; HUGE_PAGE / PAGE_SIZE],
+}
+
+impl HugePageEntry {
+    const fn empty() -> Self {
+        Self {
+            tracker: AtomicPtr::new(core::ptr::null_mut()),
+            spans: [const { AtomicPtr::new(core::ptr::null_mut()) }; HUGE_PAGE / PAGE_SIZE],
+        }
+    }
+}
+
+impl Leaf {
+    /// The entry of the huge page that holds `address`, which lies in this leaf's gigabyte.
+    #[inline]
+    fn huge(&self, address: usize) -> &HugePageEntry {
+        &self.huge[(address / HUGE_PAGE) % LEAF_HUGE_PAGES]
+    }
+
+    /// The span word of the page that holds `address`.
+    #[inline]
+    fn span(&self, address: usize) -> &AtomicPtr<Span> {
+        &self.huge(address).spans[(address >> PAGE_SHIFT) % (HUGE_PAGE / PAGE_SIZE)]
+    }
 }
 
 /// The process's page map; see [`PAGE_MAP`].
@@ -46,16 +75,17 @@ pub(crate) struct PageMap {
 static GROWING: Lock<()> = Lock::new(Rank::PageMap, ());
 
 /// The one page map of the process: every heap's pages are in it.
+#[unsafe(link_section = ".bss.tables")]
 pub(crate) static PAGE_MAP: PageMap = PageMap {
     root: [const { AtomicUsize::new(0) }; ROOT_LEN],
     zero: [const { AtomicU8::new(0) }; LEAF_PAGES],
 };
 
 /// The first leaf is part of the program image, so that a small process maps nothing for it.
+#[unsafe(link_section = ".bss.tables")]
 static FIRST_LEAF: Leaf = Leaf {
     classes: [const { AtomicU8::new(0) }; LEAF_PAGES],
-    trackers: [const { AtomicPtr::new(core::ptr::null_mut()) }; LEAF_HUGE_PAGES],
-    spans: [const { AtomicPtr::new(core::ptr::null_mut()) }; LEAF_PAGES],
+    huge: [const { HugePageEntry::empty() }; LEAF_HUGE_PAGES],
 };
 /// 1 until the first leaf is taken. Not zero at first, so that it lies with the other small variables and not alone on a page.
 static FIRST_LEAF_FREE: AtomicU8 = AtomicU8::new(1);
@@ -104,16 +134,13 @@ impl PageMap {
     /// The span that holds `address`: for a small span any address in it, for a large one its first page.
     #[inline]
     pub(crate) fn span_of(&self, address: usize) -> Option<NonNull<Span>> {
-        let leaf = self.leaf(address)?;
-        let index = (address >> PAGE_SHIFT) & (LEAF_PAGES - 1);
-        // SAFETY: the index is masked to the table's length.
-        NonNull::new(unsafe { leaf.spans.get_unchecked(index) }.load(Ordering::Acquire))
+        NonNull::new(self.leaf(address)?.span(address).load(Ordering::Acquire))
     }
 
     /// The page heap's record of the huge page that holds `address`; null when there is none.
     pub(crate) fn tracker(&self, address: usize) -> *mut () {
         let Some(leaf) = self.leaf(address) else { return core::ptr::null_mut() };
-        leaf.trackers[(address / HUGE_PAGE) & (LEAF_HUGE_PAGES - 1)].load(Ordering::Acquire)
+        leaf.huge(address).tracker.load(Ordering::Acquire)
     }
 
     /// Sets the page heap's record of the huge page that holds `address`.
@@ -124,7 +151,7 @@ impl PageMap {
             debug_assert!(false, "the leaf of a mapped huge page exists");
             return;
         };
-        leaf.trackers[(address / HUGE_PAGE) & (LEAF_HUGE_PAGES - 1)].store(tracker, Ordering::Release);
+        leaf.huge(address).tracker.store(tracker, Ordering::Release);
     }
 
     /// Makes the leaves of a range, so that setting entries in it cannot fail.
@@ -182,7 +209,7 @@ impl PageMap {
                 return;
             };
             let index = (address >> PAGE_SHIFT) & (LEAF_PAGES - 1);
-            leaf.spans[index].store(span, Ordering::Release);
+            leaf.span(address).store(span, Ordering::Release);
             leaf.classes[index].store(class, Ordering::Release);
         }
     }

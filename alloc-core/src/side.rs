@@ -17,6 +17,7 @@ struct SideBlock {
     len: AtomicUsize,
 }
 
+#[unsafe(link_section = ".bss.tables")]
 static TABLE: [SideBlock; BLOCKS] =
     [const { SideBlock { start: AtomicPtr::new(null_mut()), len: AtomicUsize::new(0) } }; BLOCKS];
 /// Side blocks in use; keeps the search for foreign pointers short when there are none.

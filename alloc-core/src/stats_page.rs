@@ -78,6 +78,7 @@ pub struct StatsPage {
 // exchange; readers are other processes.
 unsafe impl Sync for StatsPage {}
 
+#[unsafe(link_section = ".bss.tables")]
 static PAGE: StatsPage = StatsPage {
     header: Header {
         magic: AtomicU64::new(0),

@@ -18,6 +18,8 @@ use page_backend::sys;
 const LIBC: Scope = Scope::Sonames(&[b"libc.so."]);
 
 /// Where the program break was when the library was loaded; 0 before.
+// As the variables that are not zero at first: every process has their page.
+#[unsafe(link_section = ".data")]
 static FIRST_BREAK: AtomicUsize = AtomicUsize::new(0);
 
 /// Notes the program break; called once, by the constructor.

@@ -14,6 +14,8 @@ type Create = unsafe extern "C" fn(*mut c_void, *const c_void, Start, *mut c_voi
 type Start = unsafe extern "C" fn(*mut c_void) -> *mut c_void;
 
 /// The `pthread_create` behind ours; null until it is looked up.
+// As the variables that are not zero at first: every process has their page.
+#[unsafe(link_section = ".data")]
 static REAL: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
 
 /// What the new thread has to run. It lives in a block of its own, for the creating thread may go on, or end,

@@ -22,6 +22,8 @@ const LINK_ARGS: &[&str] = &[
     "-Wl,-z,nodelete",
     "-Wl,-z,now",
     "-Wl,-z,noexecstack",
+    // Each segment from a page boundary on: no page of data more than its size needs.
+    "-Wl,-z,separate-loadable-segments",
 ];
 
 pub(crate) fn run(args: &[OsString]) -> Outcome {

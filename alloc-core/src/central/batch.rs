@@ -26,6 +26,7 @@ pub(crate) struct Batch {
     slots: UnsafeCell<[*mut u8; MAX_BATCH]>,
 }
 
+#[unsafe(link_section = ".bss.tables")]
 static TABLE: [AtomicPtr<Batch>; CHUNKS] = [const { AtomicPtr::new(core::ptr::null_mut()) }; CHUNKS];
 static CHUNKS_MADE: Lock<usize> = Lock::new(Rank::Pool, 0);
 static UNUSED: BatchStack = BatchStack::new();

@@ -31,8 +31,10 @@ const MAX_CPUS: usize = 1024;
 
 /// The bins of each CPU, from CPU -2 on: its own cache's; `sentinel_empty` where it has none yet; `sentinel_busy` while it
 /// is drained.
+#[unsafe(link_section = ".bss.tables")]
 static TABLE: [AtomicPtr<Bins>; MAX_CPUS + 2] = [const { AtomicPtr::new(null_mut()) }; MAX_CPUS + 2];
 /// The cache of each CPU, on the table or not.
+#[unsafe(link_section = ".bss.tables")]
 static CACHES: [AtomicPtr<CpuCache>; MAX_CPUS] = [const { AtomicPtr::new(null_mut()) }; MAX_CPUS];
 static RECORDS: Pool<CpuCache> = Pool::new();
 /// Offset of the rseq area from the thread pointer; 0 while this front end is not in use.
