@@ -86,9 +86,9 @@ adds 5 to 7. On the machine of the table above:
 
 | program | added | target | |
 |---|---|---|---|
-| `true` | 16 | 25 | |
-| `bash -c :` | 38 | 40 | |
-| `python3 -c ''` | 137 | 40 | missed |
+| `true` | 16 | 15 | missed |
+| `bash -c :` | 36 | 25 | missed |
+| `python3 -c ''` | 128 | 25 | missed |
 
 With a Python 3.11 of its own build, where this heap adds 163, jemalloc 5.3 adds 201 and mimalloc 2.0 adds 279. Python's start
 uses some sixty size classes. Each has pages of its own, where glibc packs blocks of all sizes side by side: about 25 faults are
