@@ -127,6 +127,25 @@ static void exhaust(void)
     }
     printf("%d MiB, then %d MiB\n", counts[0], counts[1]);
     require(counts[0] > 16 && counts[1] * 10 >= counts[0] * 8, "memory was lost");
+    /* Freed small blocks are in caches, the more the more often that pays; a large one must be able to have their memory. */
+    for (int round = 0; round < 6; round++) {
+        char *last = NULL;
+        for (size_t held = 0; held < (size_t)counts[0] * 3 << 18; held += 9000) {
+            char *block = malloc(9000);
+            require(block != NULL, "a small block, of what was there before");
+            memset(block, round, 9000);
+            memcpy(block, &last, sizeof last);
+            last = block;
+        }
+        while (last != NULL) {
+            char *block = last;
+            memcpy(&last, block, sizeof last);
+            free(block);
+        }
+        char *large = malloc(big((size_t)counts[0] * 3 << 18));
+        require(large != NULL, "the caches keep what a large block needs");
+        free(large);
+    }
 }
 
 static long status_kib(const char *name)

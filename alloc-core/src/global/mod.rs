@@ -126,7 +126,11 @@ fn alloc_in_class(class: u8) -> *mut u8 {
 fn refill(class: u8) -> *mut u8 {
     before_slow_path();
     let first = tls::slot() == sentinel_empty();
-    let object = front::alloc_class(&HEAP, class);
+    let mut object = front::alloc_class(&HEAP, class);
+    if object.is_null() {
+        let again = || NonNull::new(front::alloc_class(&HEAP, class));
+        object = release::retry_after_trim(CLASSES.size_of(class), again).map_or(object, NonNull::as_ptr);
+    }
     if first && tls::slot() != sentinel_empty() {
         hooks::thread_met();
     }
@@ -157,7 +161,8 @@ fn before_slow_path() {
 
 fn alloc_large(size: usize, align: usize) -> Option<Block> {
     before_slow_path();
-    let block = front::alloc_large(&HEAP, size, align);
+    let block = front::alloc_large(&HEAP, size, align)
+        .or_else(|| release::retry_after_trim(size, || front::alloc_large(&HEAP, size, align)));
     release::on_slow_path();
     block
 }

@@ -23,6 +23,11 @@ const SWEEP_EVERY: u64 = 1_000_000_000;
 const LEAST_SHARE: usize = 64 << 10;
 const MOST_SHARE: usize = 2 << 20;
 
+/// Nanoseconds without another attempt to free memory for a request, after one in vain.
+const VAIN_PAUSE: u64 = 1_000_000;
+
+/// When emptying the caches for a request was in vain last.
+static LAST_VAIN: AtomicU64 = AtomicU64::new(0);
 static LAST_GATE: AtomicU64 = AtomicU64::new(0);
 /// Free memory has waited longer than it should, because no time passed: every call of a slow path does a part.
 static OVERDUE: AtomicBool = AtomicBool::new(false);
@@ -41,6 +46,24 @@ pub fn trim() -> bool {
     per_cpu::drain_all(&HEAP);
     HEAP.empty_transfers();
     HEAP.release(usize::MAX, ReleaseMode::Everything) > 0
+}
+
+/// What `attempt` gives, tried once more where that is nothing: after the caches have given back what they keep, and the page
+/// heap what is free. A request for more than the heap has mapped cannot be met in this way.
+#[cold]
+#[inline(never)]
+pub(super) fn retry_after_trim<T>(size: usize, attempt: impl FnOnce() -> Option<T>) -> Option<T> {
+    let now = sys::clock_monotonic();
+    let recent = now.wrapping_sub(LAST_VAIN.load(Ordering::Relaxed)) < VAIN_PAUSE;
+    if recent || size > HEAP.page_accounts().tiers.iter().map(|tier| tier.mapped).sum() {
+        return None;
+    }
+    trim();
+    let got = attempt();
+    if got.is_none() {
+        LAST_VAIN.store(now, Ordering::Relaxed);
+    }
+    got
 }
 
 /// A cheap clock that only gates the real one.
