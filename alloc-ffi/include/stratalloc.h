@@ -69,8 +69,8 @@ int stratalloc_set(const char *key, const char *value);
 typedef struct stratalloc_heap stratalloc_heap;
 
 /*
- * Makes a heap. settings are pairs as in STRATALLOC_CONF, of which backend, fallback, thp, hugetlbfs, lock, lock_budget,
- * release_delay and hard_limit concern a heap: "" for ordinary pages, "backend:huge" for huge pages, "backend:locked" for
+ * Makes a heap. settings are pairs as in STRATALLOC_CONF, of which backend, fallback, thp, hugetlbfs, lock, lock_time,
+ * lock_budget, release_delay and hard_limit concern a heap: "" for ordinary pages, "backend:huge" for huge pages, "backend:locked" for
  * locked ones; with "fallback:never" and "lock:strict" there is memory of that kind or none.
  * Returns NULL and an error number in *error, which may be NULL: EINVAL, with a line on standard error, or ENOMEM.
  */

@@ -21,6 +21,8 @@ static NEXT_ID: AtomicU32 = AtomicU32::new(1);
 const MOST_GROWTH: usize = 32;
 /// The same where a source of memory that is taken when it is mapped may be tried first.
 const CAREFUL_GROWTH: usize = 4;
+/// How often a thread waits in vain for another's mapping before it maps on its own.
+const PATIENCE: usize = 2;
 
 /// Records from the pool, not yet in any map.
 pub(super) struct Records {
@@ -79,14 +81,13 @@ impl<B: PageBackend> PageHeap<B> {
     pub(super) fn alloc_slow(&self, pages: usize, align: usize) -> Option<Taken> {
         let len = pages.div_ceil(HUGE_PAGES);
         let align_len = align.div_ceil(HUGE_PAGES);
-        let growth = self.growth(len);
-        if let Some(taken) = self.map_and_take(growth, align_len, pages, align) {
-            return Some(taken);
-        }
-        if growth > len
-            && let Some(taken) = self.map_and_take(len, align_len, pages, align)
-        {
-            return Some(taken);
+        let mapped = if len == 1 && align_len <= 1 {
+            self.map_in_turn(pages, align)
+        } else {
+            self.map_with_growth(len, align_len, pages, align)
+        };
+        if mapped.is_some() {
+            return mapped;
         }
         // The backend has no more. Free ranges that are kept apart may do together; if not, their
         // address space may be what is missing.
@@ -107,6 +108,35 @@ impl<B: PageBackend> PageHeap<B> {
         None
     }
 
+    /// Maps for a run of less than a huge page, or takes the run out of what another thread has mapped meanwhile.
+    fn map_in_turn(&self, pages: usize, align: usize) -> Option<Taken> {
+        let mut patience = PATIENCE;
+        while patience > 0 {
+            let turn = self.turn.take();
+            // SAFETY: the lock is held.
+            if let Some(taken) = unsafe { self.inner.lock().take(pages, align, Memory::Any) } {
+                return Some(taken);
+            }
+            if turn.is_some() {
+                return self.map_with_growth(1, 1, pages, align);
+            }
+            if !self.turn.wait() {
+                patience -= 1;
+            }
+        }
+        self.map_and_take(1, 1, pages, align)
+    }
+
+    fn map_with_growth(&self, len: usize, align_len: usize, pages: usize, align: usize) -> Option<Taken> {
+        let growth = self.growth(len);
+        if growth > len
+            && let Some(taken) = self.map_and_take(growth, align_len, pages, align)
+        {
+            return Some(taken);
+        }
+        self.map_and_take(len, align_len, pages, align)
+    }
+
     /// How many huge pages to map when `len` are needed.
     fn growth(&self, len: usize) -> usize {
         let (mapped, last) = {
@@ -114,10 +144,12 @@ impl<B: PageBackend> PageHeap<B> {
             (inner.mapped, inner.last_tier)
         };
         let populated = |tier| self.backend.capabilities(tier).contains(Capabilities::POPULATED);
+        let any_populated = || (0..self.backend.tiers()).any(|tier| populated(Tier(tier as u8)));
         let most = match last {
-            _ if !populated(Tier(0)) => MOST_GROWTH,
-            Some(last) if !populated(last) => CAREFUL_GROWTH,
-            _ => return len,
+            Some(last) if populated(last) => return len,
+            _ if !any_populated() => MOST_GROWTH,
+            Some(_) => CAREFUL_GROWTH,
+            None => return len,
         };
         len.max((mapped / HUGE_PAGES / 4).min(most))
     }

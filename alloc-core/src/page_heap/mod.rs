@@ -24,6 +24,7 @@ mod restore;
 #[cfg(test)]
 pub(crate) mod tests;
 mod tracker;
+mod turn;
 
 pub(crate) use accounts::PageAccounts;
 pub(crate) use release::ReleaseMode;
@@ -37,6 +38,7 @@ use inner::{Give, Inner, Taken};
 use page_backend::{Capabilities, PageBackend, Tier, sys};
 use size_classes::PAGE_SIZE;
 use tracker::TrackerMap;
+use turn::Turn;
 
 /// Longest run, in pages: more than any address space has, and far from overflow in bytes.
 const MOST_PAGES: usize = 1 << 35;
@@ -56,6 +58,8 @@ pub(crate) struct Run {
 pub(crate) struct PageHeap<B> {
     backend: B,
     inner: Lock<Inner>,
+    /// Held by the thread that maps more.
+    turn: Turn,
     /// The monotonic time before which a tick has nothing to do.
     next_tick: AtomicU64,
     /// The monotonic time of the last tick.
@@ -76,6 +80,7 @@ impl<B: PageBackend> PageHeap<B> {
         Self {
             backend,
             inner: Lock::new(Rank::PageHeap, Inner::new()),
+            turn: Turn::new(),
             next_tick: AtomicU64::new(0),
             last_tick: AtomicU64::new(0),
             forked: AtomicBool::new(false),
@@ -277,6 +282,7 @@ impl<B: PageBackend> PageHeap<B> {
     /// any more that the fork does not copy in small pages, for it could fail at the first touch.
     pub(crate) fn after_fork_in_child(&self) {
         self.backend.after_fork_in_child();
+        self.turn.reset();
         self.forked.store(true, Ordering::Relaxed);
     }
 

@@ -11,6 +11,7 @@ pub enum Key {
     Thp,
     Hugetlbfs,
     Lock,
+    LockTime,
     LockBudget,
     ReleaseDelay,
     BackgroundThread,
@@ -30,7 +31,7 @@ pub enum Key {
 
 impl Key {
     /// How many keys there are.
-    pub const COUNT: usize = 21;
+    pub const COUNT: usize = 22;
 
     /// All keys.
     pub const ALL: [Self; Self::COUNT] = [
@@ -40,6 +41,7 @@ impl Key {
         Self::Thp,
         Self::Hugetlbfs,
         Self::Lock,
+        Self::LockTime,
         Self::LockBudget,
         Self::ReleaseDelay,
         Self::BackgroundThread,
@@ -66,6 +68,7 @@ impl Key {
             Self::Thp => "thp",
             Self::Hugetlbfs => "hugetlbfs",
             Self::Lock => "lock",
+            Self::LockTime => "lock_time",
             Self::LockBudget => "lock_budget",
             Self::ReleaseDelay => "release_delay",
             Self::BackgroundThread => "background_thread",

@@ -101,6 +101,16 @@ choice! {
 }
 
 choice! {
+    /// When memory that is to be locked is taken from the system.
+    LockTime {
+        /// Each page when the program first touches it; from then on it stays.
+        Touch = "touch",
+        /// All of a run when it is mapped, so that no later touch can fault.
+        Map = "map",
+    }
+}
+
+choice! {
     /// Whose caches of free objects are used.
     PerCpu {
         /// Each thread's while there are few threads, the CPUs' when there are many.
@@ -155,6 +165,8 @@ pub struct Settings {
     pub hugetlbfs: Text<PATH_LEN>,
     /// What to do when memory cannot be locked.
     pub lock: LockMode,
+    /// When locked memory is taken.
+    pub lock_time: LockTime,
     /// Most bytes to lock; 0 for no bound but RLIMIT_MEMLOCK.
     pub lock_budget: u64,
     /// How long freed pages are kept.
@@ -207,6 +219,7 @@ impl Settings {
         thp: Thp::Default,
         hugetlbfs: Text::EMPTY,
         lock: LockMode::Fallback,
+        lock_time: LockTime::Touch,
         lock_budget: 0,
         release_delay: Delay::Millis(value::DEFAULT_DELAY_MS),
         background_thread: false,

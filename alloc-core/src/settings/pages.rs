@@ -1,9 +1,9 @@
 //! From the settings' chain to the links of the page backend.
 
-use super::{Fallback, LockMode, Pages, Settings, Thp, chain};
+use super::{Fallback, LockMode, LockTime, Pages, Settings, Thp, chain};
 use page_backend::system::MAX_LINKS;
 use page_backend::{
-    FallbackPolicy, HugeSize, HugeSource, LinkConfig, LinkKind, LockTime, MountPath, SystemConfig, ThpPolicy,
+    FallbackPolicy, HugeSize, HugeSource, LinkConfig, LinkKind, MountPath, SystemConfig, ThpPolicy,
 };
 
 const _: () =
@@ -66,7 +66,10 @@ impl Settings {
                 LockMode::Fallback => page_backend::LockMode::Fallback,
                 LockMode::Strict => page_backend::LockMode::Strict,
             };
-            config.lock_time = LockTime::AtMap;
+            config.lock_time = match self.lock_time {
+                LockTime::Touch => page_backend::LockTime::OnTouch,
+                LockTime::Map => page_backend::LockTime::AtMap,
+            };
             if self.lock_budget != 0 {
                 config.lock_budget = usize::try_from(self.lock_budget).unwrap_or(usize::MAX);
             }

@@ -2,7 +2,7 @@
 
 use super::keys::{self, Key, Meaning, Origin, Word};
 use super::value::{self, ValueError, expected};
-use super::{Chain, Check, Delay, Fallback, Format, LockMode, PerCpu, Policy, Settings, Text, Thp};
+use super::{Chain, Check, Delay, Fallback, Format, LockMode, LockTime, PerCpu, Policy, Settings, Text, Thp};
 
 /// What is wrong with a pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -204,6 +204,9 @@ pub fn apply(settings: &mut Settings, key: Key, value: &[u8]) -> Result<(), Valu
         Key::Hugetlbfs => settings.hugetlbfs = path(value)?,
         Key::Lock => {
             settings.lock = value::word(value, LockMode::WORDS, LockMode::ALL, "fallback or strict")?;
+        }
+        Key::LockTime => {
+            settings.lock_time = value::word(value, LockTime::WORDS, LockTime::ALL, "touch or map")?;
         }
         Key::LockBudget => settings.lock_budget = value::size(value)?,
         Key::ReleaseDelay => settings.release_delay = value::delay(value)?,

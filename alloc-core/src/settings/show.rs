@@ -13,6 +13,7 @@ impl Settings {
             Key::Thp => sink.put_str(self.thp.as_str()),
             Key::Hugetlbfs => sink.put(self.hugetlbfs.as_bytes()),
             Key::Lock => sink.put_str(self.lock.as_str()),
+            Key::LockTime => sink.put_str(self.lock_time.as_str()),
             Key::LockBudget => sink.put_size(self.lock_budget),
             Key::ReleaseDelay => match self.release_delay {
                 Delay::Never => sink.put_str("never"),

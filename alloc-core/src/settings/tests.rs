@@ -280,7 +280,7 @@ fn secure_processes_read_nothing() {
 fn the_canonical_line_of_the_defaults() {
     assert_eq!(
         line(&Settings::DEFAULT),
-        "backend:4k,fallback:warn,programs:,thp:default,hugetlbfs:,lock:fallback,lock_budget:0,release_delay:1s,\
+        "backend:4k,fallback:warn,programs:,thp:default,hugetlbfs:,lock:fallback,lock_time:touch,lock_budget:0,release_delay:1s,\
          background_thread:false,max_total_thread_cache_bytes:32MiB,percpu_cache:auto,soft_limit:0,hard_limit:0,\
          check:off,foreign:report,invalid_free:report,stats_at_exit:off,stats_file:,stats_interval:0,\
          abort_conf:false,confirm_conf:false"
@@ -317,6 +317,7 @@ fn any_value(key: Key) -> BoxedStrategy<String> {
         Key::Programs => "([a-z]{1,8}\\|){0,5}".boxed(),
         Key::Thp => words(Thp::WORDS),
         Key::Lock => words(LockMode::WORDS),
+        Key::LockTime => words(LockTime::WORDS),
         Key::Check => words(Check::WORDS),
         Key::Foreign | Key::InvalidFree => words(Policy::WORDS),
         Key::StatsAtExit => words(Format::WORDS),

@@ -3,6 +3,8 @@
 #include <malloc.h>
 #include <pthread.h>
 #include <stratalloc.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 static long locked_kib(void) {
     char line[200];
@@ -13,6 +15,23 @@ static long locked_kib(void) {
         sscanf(line, "VmLck: %ld", &locked);
     fclose(status);
     return locked;
+}
+
+/* Resident pages of a fresh block of 1 MiB on a heap whose memory is locked; -1 where the limit allows no such heap. */
+static long resident_when_locked(const char *settings) {
+    enum { SIZE = 1 << 20 };
+    static unsigned char pages[SIZE / 4096];
+    stratalloc_heap *heap = stratalloc_heap_create(settings, NULL);
+    char *block = stratalloc_heap_alloc(heap, 4096, SIZE);
+    long resident = -1;
+    if (block) {
+        MUST(mincore(block, SIZE, pages) == 0);
+        resident = 0;
+        for (long i = 0; i < SIZE / sysconf(_SC_PAGESIZE); i++)
+            resident += pages[i] & 1;
+    }
+    stratalloc_heap_destroy(heap);
+    return resident;
 }
 
 /* Fills and empties a heap; returns whether every block was sound. */
@@ -85,6 +104,12 @@ int main(void) {
     SAY(secret == NULL || locked_kib() > before);
     stratalloc_heap_destroy(heap);
     SAY(locked_kib() == before);
+
+    /* Memory to be locked is taken when it is touched, or when it is mapped. */
+    long touched = resident_when_locked("backend:locked,lock:strict,fallback:never");
+    SAY(touched == -1 || touched < 16);
+    long mapped = resident_when_locked("backend:locked,lock:strict,fallback:never,lock_time:map");
+    SAY(mapped == -1 || mapped == (1 << 20) / sysconf(_SC_PAGESIZE));
 
     /* Hard limit of one heap alone. */
     heap = stratalloc_heap_create("hard_limit:4MiB", NULL);

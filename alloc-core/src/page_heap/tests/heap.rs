@@ -85,12 +85,48 @@ fn address_space_is_mapped_in_growing_steps_and_exactly_when_short() {
 
 #[test]
 fn memory_that_is_taken_when_mapped_is_mapped_by_need() {
-    let heap = heap(&[Spec::POOL]);
-    for _ in 0..40 {
-        take(&heap, 200);
+    // Whatever the number of its tier: the first one may be for the time before the settings are read.
+    for (specs, tier) in [(&[Spec::POOL][..], 0), (&[Spec::PLAIN, Spec::POOL], 1)] {
+        let heap = heap(specs);
+        heap.backend().set_tier(tier);
+        for _ in 0..40 {
+            take(&heap, 200);
+        }
+        assert_eq!(heap.accounts().mapped(), 80 * MIB);
+        assert_eq!(heap.accounts().purged(), 0);
     }
-    assert_eq!(heap.accounts().mapped(), 80 * MIB);
-    assert_eq!(heap.accounts().purged(), 0);
+}
+
+#[test]
+fn threads_that_find_the_heap_empty_together_map_once() {
+    for spec in [Spec::PLAIN, Spec::POOL] {
+        let heap = heap(&[spec]);
+        heap.backend().set_map_time(std::time::Duration::from_millis(5));
+        let start = std::sync::Barrier::new(16);
+        std::thread::scope(|scope| {
+            for _ in 0..16 {
+                scope.spawn(|| {
+                    start.wait();
+                    take(&heap, 10);
+                });
+            }
+        });
+        assert_eq!(heap.backend().calls().map, 1);
+        assert_eq!(heap.accounts().mapped(), 2 * MIB);
+    }
+}
+
+#[test]
+fn a_thread_waits_in_vain_only_so_long() {
+    let heap = heap(&[Spec::PLAIN]);
+    let turn = heap.turn.take();
+    take(&heap, 10);
+    drop(turn);
+    assert_eq!(heap.backend().calls().map, 1);
+    // The thread that had the turn is not in a forked child.
+    core::mem::forget(heap.turn.take());
+    heap.after_fork_in_child();
+    assert!(heap.turn.take().is_some());
 }
 
 #[test]

@@ -4,6 +4,7 @@ use core::ptr::NonNull;
 use page_backend::{Capabilities, MapError, Mapping, PageBackend, Reason, Step, Tier, Usage};
 use size_classes::PAGE_SIZE;
 use std::sync::Mutex;
+use std::time::Duration;
 use std::vec::Vec;
 
 /// What one tier of the mock is like.
@@ -66,6 +67,8 @@ struct State {
     /// The tier that the next mappings come from.
     tier: u8,
     fail: Fail,
+    /// How long a mapping takes.
+    map_time: Duration,
 }
 
 /// Which calls fail.
@@ -101,12 +104,18 @@ impl Mock {
             calls: Calls::default(),
             tier: 0,
             fail: Fail::default(),
+            map_time: Duration::ZERO,
         };
         Self { base, len, specs: specs.to_vec(), state: Mutex::new(state) }
     }
 
     pub(crate) fn set_fail(&self, fail: Fail) {
         self.state.lock().unwrap().fail = fail;
+    }
+
+    /// Makes mapping slow, as it is where memory is taken when it is mapped.
+    pub(crate) fn set_map_time(&self, time: Duration) {
+        self.state.lock().unwrap().map_time = time;
     }
 
     pub(crate) fn set_tier(&self, tier: usize) {
@@ -186,6 +195,10 @@ unsafe impl PageBackend for Mock {
     }
 
     fn map(&self, size: usize, align: usize) -> Result<Mapping, MapError> {
+        let time = self.state.lock().unwrap().map_time;
+        if !time.is_zero() {
+            std::thread::sleep(time);
+        }
         let mut state = self.state.lock().unwrap();
         state.calls.map += 1;
         if state.fail.map {
