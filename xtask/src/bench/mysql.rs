@@ -12,6 +12,7 @@ mod protocol;
 mod reports;
 mod sample;
 mod server;
+mod share;
 mod sheet;
 mod slap;
 
@@ -57,6 +58,9 @@ pub(super) fn run(bench: &Bench, results: &mut Results) -> Result<()> {
     if bench.wants("oltp") {
         cases.push(oltp::case(&data, seconds));
     }
+    if bench.wants("share") {
+        cases.push(share::case(&data, seconds));
+    }
     if bench.wants("growth") {
         cases.push(growth::case(&data, seconds * 4));
     }
@@ -76,6 +80,7 @@ pub(super) fn page(results: &Results) -> Page {
         reports::before(reports::SLAP, slap::page(results, results.quick())),
         hold::page(results),
         reports::before(reports::OLTP, oltp::page(results)),
+        share::page(results),
         reports::before(reports::PAGES, pages::page(results)),
         growth::page(results),
     ];

@@ -9,7 +9,7 @@ use crate::mode::Heap;
 use anyhow::{Context, Result, ensure};
 
 /// Concurrent clients, as in the field report.
-const THREADS: u32 = 16;
+pub(super) const THREADS: u32 = 16;
 const CASE: &str = "oltp";
 
 /// The case of a load of `seconds` seconds.
@@ -57,7 +57,8 @@ pub(super) fn once(
     Ok(figures)
 }
 
-fn load(data: &Data, server: &Server, threads: u32, seconds: u64) -> Result<Finished> {
+/// Runs the load for `seconds` on a server.
+pub(super) fn load(data: &Data, server: &Server, threads: u32, seconds: u64) -> Result<Finished> {
     let job = data.sysbench(server, "oltp_read_write", threads);
     job.args([&format!("--time={seconds}"), "--rand-seed=7", "run"]).limit(seconds + 120).run_ok()
 }
