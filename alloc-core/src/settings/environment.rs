@@ -82,7 +82,7 @@ impl Settings {
 
     /// The settings of this process, with those of the settings file.
     ///
-    /// Problems are written to standard error, one line each; under `abort_conf:true` the process then aborts, but never
+    /// Problems are written to standard error, one line each (of the file, [`file::MOST_TOLD`] and their number); under `abort_conf:true` the process then aborts, but never
     /// for the file, which every process on the machine reads.
     /// `confirm_conf:true` prints all values. A `secure` process (AT_SECURE: setuid and the like) reads nothing.
     ///
@@ -101,7 +101,7 @@ impl Settings {
         let from_file = |settings: &mut Self| {
             // Miri runs no system calls.
             if cfg!(not(miri)) {
-                file::read(file::PATH, settings, &mut |problem| problem.message().send());
+                file::read_and_tell(file::PATH, settings, &mut Message::send);
             }
         };
         let mut settings = Self::from_entries(entries, from_file, &mut |problem| {

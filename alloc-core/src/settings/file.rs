@@ -3,6 +3,7 @@
 use super::environment::{command_name, executable};
 use super::parse::{Problem, ProblemKind, parse};
 use super::{Origin, Settings};
+use crate::message::Message;
 use core::ffi::CStr;
 use page_backend::sys::{self, Errno};
 
@@ -12,6 +13,25 @@ pub const PATH: &CStr = c"/etc/stratalloc.conf";
 pub const LINE_LEN: usize = 512;
 /// Most bytes of the file. Every process on the heap reads it, and what stands there may have no end.
 pub const FILE_LEN: usize = 64 << 10;
+/// Most problems of the file that get a line each.
+pub const MOST_TOLD: usize = 10;
+
+/// Reads the file at `path` as [`read`] does, and hands the lines about what is wrong in it to `tell`: of the first
+/// [`MOST_TOLD`] problems, and one line with the number of all others.
+#[cold]
+pub fn read_and_tell(path: &CStr, settings: &mut Settings, tell: &mut dyn FnMut(Message)) {
+    let mut problems = 0;
+    read(path, settings, &mut |problem| {
+        problems += 1;
+        if problems <= MOST_TOLD {
+            tell(problem.message());
+        }
+    });
+    if problems > MOST_TOLD {
+        let more = (problems - MOST_TOLD) as u64;
+        tell(Message::new().str(Origin::File.name()).str(": ").dec(more).str(" more (ignored)"));
+    }
+}
 
 /// Reads the file at `path` into `settings` with system calls alone. What is wrong in it is reported with its line,
 /// and skipped. A file that is not there is nothing to report.
@@ -194,6 +214,27 @@ mod tests {
         let text = format!("check:full\n[no-such-program]\ncheck:off\nbad\n[x | {this}]\nsoft_limit:1g\n");
         let (settings, problems) = lines(&text, 1000);
         assert_eq!((settings.check, settings.soft_limit, problems), (Check::Full, 1 << 30, vec![]));
+    }
+
+    #[test]
+    #[cfg(not(miri))]
+    fn many_problems_are_counted_not_told() {
+        let path = std::env::temp_dir().join(format!("stratalloc-many-{}", std::process::id()));
+        let name = CString::new(path.to_str().unwrap()).unwrap();
+        for (bad, last) in [
+            (MOST_TOLD, ": line 10, column 1: unknown key \"bad\" (ignored)"),
+            (MOST_TOLD + 1, ": 1 more (ignored)"),
+            (3000, ": 2990 more (ignored)"),
+        ] {
+            std::fs::write(&path, "bad:1\n".repeat(bad) + "soft_limit:1g\n").unwrap();
+            let (mut settings, mut said) = (Settings::DEFAULT, vec![]);
+            read_and_tell(&name, &mut settings, &mut |message| said.push(message.as_bytes().to_vec()));
+            std::fs::remove_file(&path).unwrap();
+            assert_eq!(settings.soft_limit, 1 << 30);
+            assert_eq!(said.len(), bad.min(MOST_TOLD + 1));
+            let end = String::from_utf8(said.pop().unwrap()).unwrap();
+            assert!(end.ends_with(last), "{end}");
+        }
     }
 
     #[test]
