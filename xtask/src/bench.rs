@@ -58,7 +58,7 @@ struct Options {
     /// Measure this heap under these settings too
     #[arg(long, value_name = "NAME=SETTINGS")]
     settings: Vec<String>,
-    /// Go on where the newest file of results of the same library stops
+    /// Go on where the newest file of results of the same library stops, if there is one
     #[arg(long)]
     resume: bool,
     /// Measure nothing: write the newest results of these benches into docs

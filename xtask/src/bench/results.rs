@@ -44,16 +44,16 @@ pub(crate) struct Results {
 }
 
 impl Results {
-    /// A new file, or with `resume` the newest one.
+    /// A new file, or with `resume` the newest one, if there is any.
     ///
     /// # Errors
-    /// When there is none to resume, or it was made with other builds.
+    /// When the newest one cannot be read, or was made with other builds.
     pub(crate) fn open(bench: &'static str, shared: &Bench, resume: bool) -> Result<Self> {
         let mut head = json!({ "bench": bench, "quick": shared.quick(), "machine": machine()? });
         head["allocators"] = shared.allocators.iter().map(|a| json!([a.name, a.origin])).collect();
         head["missing"] = shared.missing.iter().map(|peer| json!([peer.name, peer.reason])).collect();
-        if resume {
-            let old = Self::newest(bench)?;
+        if resume && let Some(file) = newest_file(&folder()?, bench)? {
+            let old = Self::read(&file)?;
             ensure!(old.head == head, "{} was made with other builds; start anew", old.file.display());
             return Ok(old);
         }
@@ -67,18 +67,15 @@ impl Results {
     /// # Errors
     /// When there are none, or they cannot be read.
     pub(crate) fn newest(bench: &str) -> Result<Self> {
-        let mut files = Vec::new();
-        for entry in std::fs::read_dir(folder()?)? {
-            let path = entry?.path();
-            if path.to_string_lossy().ends_with(&format!("-{bench}.json")) {
-                files.push(path);
-            }
-        }
-        let file = files.into_iter().max().with_context(|| format!("no results of {bench} yet"))?;
-        Self::read(&file).with_context(|| format!("cannot read {}", file.display()))
+        let file = newest_file(&folder()?, bench)?.with_context(|| format!("no results of {bench} yet"))?;
+        Self::read(&file)
     }
 
     fn read(file: &Path) -> Result<Self> {
+        Self::parse(file).with_context(|| format!("cannot read {}", file.display()))
+    }
+
+    fn parse(file: &Path) -> Result<Self> {
         let mut whole: Value = serde_json::from_slice(&std::fs::read(file)?)?;
         let rows = whole["runs"].take();
         let records = rows.as_array().context("no runs")?.iter().map(record).collect::<Result<_>>()?;
@@ -208,6 +205,18 @@ impl Spread {
     }
 }
 
+/// The newest file of results of a bench in a folder; their names begin with the date.
+fn newest_file(folder: &Path, bench: &str) -> Result<Option<PathBuf>> {
+    let mut newest = None;
+    for entry in std::fs::read_dir(folder)? {
+        let path = entry?.path();
+        if path.to_string_lossy().ends_with(&format!("-{bench}.json")) {
+            newest = newest.max(Some(path));
+        }
+    }
+    Ok(newest)
+}
+
 /// The folder of all results, made when it is missing.
 ///
 /// # Errors
@@ -260,4 +269,22 @@ fn record(row: &Value) -> Result<Record> {
     };
     let round = row["round"].as_u64().context("a round is missing")? as usize;
     Ok(Record { case: text("case")?, allocator: text("allocator")?, round, outcome })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_newest_file_of_a_bench_is_found_if_there_is_any() {
+        let folder = tempfile::tempdir().unwrap();
+        assert_eq!(newest_file(folder.path(), "micro").unwrap(), None);
+        for name in
+            ["2026-01-02-000000-micro.json", "2026-01-01-000000-micro.json", "2027-01-01-000000-suite.json"]
+        {
+            std::fs::write(folder.path().join(name), "").unwrap();
+        }
+        let newest = newest_file(folder.path(), "micro").unwrap().unwrap();
+        assert!(newest.ends_with("2026-01-02-000000-micro.json"));
+    }
 }
