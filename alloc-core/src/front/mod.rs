@@ -1,7 +1,7 @@
 //! The front end: caches of free objects for each thread or each CPU, and the slow paths behind them.
 //!
 //! Layer rule: above the engine, below `global`, which joins it to the process-wide heap. What `malloc` and `free` do most of
-//! the time is [`bins`]; [`cache`] fills and empties them, for `thread_cache` and `per_cpu` alike. One of these two is in use.
+//! the time is [`bins`]; [`cache`] and [`open_bin`] fill and empty them, for `thread_cache` and `per_cpu` alike. One of these two is in use.
 
 pub(crate) mod bins;
 pub(crate) mod budget;
@@ -9,6 +9,7 @@ mod cache;
 pub(crate) mod census;
 pub(crate) mod metadata;
 mod need;
+mod open_bin;
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 pub(crate) mod per_cpu;
 #[cfg(not(all(target_arch = "x86_64", not(miri))))]

@@ -13,7 +13,8 @@ pub(crate) use super::rseq::restarts;
 pub(crate) use reclaim::{CALLS_AFTER_THREAD, CALLS_AFTER_TICK, reclaim, ring};
 
 use super::bins::{self, Bins, sentinel_busy, sentinel_empty, sentinel_metadata};
-use super::cache::{Cache, Due, OpenBin};
+use super::cache::{Cache, Due};
+use super::open_bin::OpenBin;
 use super::rseq;
 use crate::arena::Pool;
 use crate::heap::Engine;

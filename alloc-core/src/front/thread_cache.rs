@@ -5,7 +5,8 @@
 //! path.
 
 use super::bins::Bins;
-use super::cache::{Cache, Due, OpenBin};
+use super::cache::{Cache, Due};
+use super::open_bin::OpenBin;
 use crate::heap::Engine;
 use core::mem::MaybeUninit;
 use core::ptr::{NonNull, null_mut};
