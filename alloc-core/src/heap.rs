@@ -217,6 +217,16 @@ impl<B: PageBackend> Engine<B> {
         }
     }
 
+    /// In a forked child whose inherited memory was retired: no small block is taken from it any more, once the caches above
+    /// have given back what they hold.
+    #[cold]
+    pub(crate) fn leave_parents_spans(&self) {
+        self.empty_transfers();
+        for (_, central) in self.centrals() {
+            central.hide_retired();
+        }
+    }
+
     /// Takes from the transfer cache of one class what it does not need; see [`Central::sweep_transfer`].
     pub(crate) fn sweep_transfer(&self, class: u8) {
         let central = self.central(class);

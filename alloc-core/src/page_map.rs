@@ -12,7 +12,7 @@ use crate::arena::META;
 use crate::lock::{Lock, Rank};
 use crate::span::Span;
 use core::ptr::NonNull;
-use core::sync::atomic::{AtomicPtr, AtomicU8, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicUsize, Ordering};
 use size_classes::PAGE_SIZE;
 
 /// Bytes in a huge page, the unit of the page heap.
@@ -89,6 +89,9 @@ static FIRST_LEAF: Leaf = Leaf {
 };
 /// 1 until the first leaf is taken. Not zero at first, so that it lies with the other small variables and not alone on a page.
 static FIRST_LEAF_FREE: AtomicU8 = AtomicU8::new(1);
+
+/// Some huge page was retired; see [`PageMap::retire`].
+static RETIRED: AtomicBool = AtomicBool::new(false);
 
 /// Leaves put by: a gigabyte may lie across two. Changed under [`GROWING`].
 static RESERVED: [AtomicPtr<u8>; 2] = [const { AtomicPtr::new(core::ptr::null_mut()) }; 2];
@@ -217,6 +220,23 @@ impl PageMap {
     /// Removes what [`set_span`](Self::set_span) entered.
     pub(crate) fn clear_span(&self, address: usize, pages: usize) {
         self.set_span(address, pages, core::ptr::null_mut(), 0);
+    }
+
+    /// Takes the class bytes of the huge page that holds `address` away. Its small blocks miss every cache when they are freed,
+    /// and its spans hand out no more: see [`is_retired`](Self::is_retired).
+    pub(crate) fn retire(&self, address: usize) {
+        let Some(leaf) = self.leaf(address) else { return };
+        RETIRED.store(true, Ordering::Relaxed);
+        let first = (address >> PAGE_SHIFT) & (LEAF_PAGES - HUGE_PAGE / PAGE_SIZE);
+        for class in &leaf.classes[first..][..HUGE_PAGE / PAGE_SIZE] {
+            class.store(0, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether `address`, in a small span of the global heap, lies in a huge page that was retired.
+    #[inline]
+    pub(crate) fn is_retired(&self, address: usize) -> bool {
+        RETIRED.load(Ordering::Relaxed) && self.class_of(address) == 0
     }
 
     pub(crate) fn lock_for_fork(&self) {

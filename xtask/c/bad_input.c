@@ -10,6 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 enum { BLOCKS = 20000 };
 
@@ -180,6 +182,45 @@ static void full_pool(void)
     }
 }
 
+// A child forked while no huge page is left gets no block, small or large, in those that it inherits: writing there would
+// kill it. It may read what it inherits, and free it.
+static void fork_full_pool(void)
+{
+    enum { COUNT = 4000, HUGE = 2 << 20 };
+    static char *own[COUNT];
+    for (int i = 0; i < COUNT; i++) {
+        blocks[i] = malloc(size_of(i));
+        memset(blocks[i], i % 251, size_of(i));
+    }
+    // Free objects in caches and in spans.
+    for (int i = 0; i < COUNT; i += 2)
+        free(blocks[i]);
+    require(status_kib("HugetlbPages") > 0, "no huge page is in use");
+    while (mmap(NULL, HUGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_HUGETLB | MAP_POPULATE, -1, 0)
+           != MAP_FAILED)
+        ;
+    fflush(stdout);
+    pid_t child = fork();
+    require(child >= 0, "fork");
+    if (child == 0) {
+        for (int i = 0; i < COUNT; i++) {
+            if (i % 2 != 0) {
+                require(blocks[i][0] == (char)(i % 251), "an inherited block changed");
+                free(blocks[i]);
+            }
+            own[i] = malloc(size_of(i));
+            memset(own[i], i % 251, size_of(i));
+        }
+        for (int i = 0; i < COUNT; i++) {
+            require(own[i][size_of(i) - 1] == (char)(i % 251), "a block of the child changed");
+            free(own[i]);
+        }
+        _exit(0);
+    }
+    int status = -1;
+    require(waitpid(child, &status, 0) == child && status == 0, "the child died");
+}
+
 int main(int argc, char **argv)
 {
     const char *name = argc == 2 ? argv[1] : "";
@@ -245,6 +286,8 @@ int main(int argc, char **argv)
         exhaust();
     } else if (strcmp(name, "full-pool") == 0) {
         full_pool();
+    } else if (strcmp(name, "fork-full-pool") == 0) {
+        fork_full_pool();
     } else if (strcmp(name, "must-fail") == 0) {
         errno = 0;
         must_fail(malloc(big(3 << 20)), "malloc");

@@ -144,6 +144,12 @@ fn machine(tally: &mut Tally, job: impl Fn(&str, &str) -> Job) {
         let _pool = Pool::set(8)?;
         meets(job("full-pool", "backend:huge+locked"), End::Sound, &["huge"])
     });
+    for conf in ["backend:huge", "backend:huge,percpu_cache:true", "backend:huge,check:full"] {
+        tally.check(&name("fork with an empty pool", conf), || {
+            let _pool = Pool::set(8)?;
+            meets(job("fork-full-pool", &format!("{conf},fallback:silent")), End::Sound, &[])
+        });
+    }
     tally.check("no mount", || {
         let _pool = Pool::set(8)?;
         meets(job("none", "backend:huge,hugetlbfs:/nonexistent"), End::Sound, &["/nonexistent"])

@@ -311,6 +311,11 @@ impl Central {
         rejected.report();
     }
 
+    /// See [`SpanLists::hide_retired`].
+    pub(crate) fn hide_retired(&self) {
+        self.spans.lock().hide_retired();
+    }
+
     /// What the class holds.
     pub(crate) fn counts(&self) -> CentralCounts {
         let in_transfer = self.in_transfer();

@@ -7,7 +7,7 @@ use crate::span::{Owner, Span};
 use core::ptr::null_mut;
 use size_classes::CLASSES;
 
-/// Lists: 0 holds spans without a free object, then rising with the part that is free.
+/// Lists: 0 holds spans that have nothing to hand out, then rising with the part that is free.
 const LISTS: usize = 4;
 
 /// The lists of spans of one class; guarded by the central's lock.
@@ -28,6 +28,18 @@ fn list_for(free: usize, objects: usize) -> usize {
         free if free * 2 <= objects => 2,
         _ => 3,
     }
+}
+
+/// The list that a span belongs in.
+///
+/// # Safety
+/// The span is valid, and its central's lock is held.
+unsafe fn place(span: *mut Span) -> usize {
+    // SAFETY: by the contract.
+    let (free, objects, start, owner) =
+        unsafe { ((*span).free as usize, (*span).objects as usize, (*span).start, (*span).owner) };
+    // A private heap's spans have no class bytes.
+    if owner.is_null() && PAGE_MAP.is_retired(start.addr()) { 0 } else { list_for(free, objects) }
 }
 
 impl SpanLists {
@@ -82,10 +94,10 @@ impl SpanLists {
     /// Puts a new span in.
     pub(crate) fn add(&mut self, span: *mut Span) {
         // SAFETY: the caller gives a valid span that is in no list.
-        let (free, objects) = unsafe { ((*span).free as usize, (*span).objects as usize) };
+        let (free, list) = unsafe { ((*span).free as usize, place(span)) };
         self.len += 1;
         self.free += free;
-        self.link(span, list_for(free, objects));
+        self.link(span, list);
     }
 
     /// Takes a span out.
@@ -122,11 +134,23 @@ impl SpanLists {
 
     fn relist(&mut self, span: *mut Span) {
         // SAFETY: a span of these lists is valid.
-        let (list, now) =
-            unsafe { ((*span).list as usize, list_for((*span).free as usize, (*span).objects as usize)) };
+        let (list, now) = unsafe { ((*span).list as usize, place(span)) };
         if list != now {
             self.unlink(span);
             self.link(span, now);
+        }
+    }
+
+    /// Takes spans in huge pages that were retired out of those that hand out objects.
+    pub(crate) fn hide_retired(&mut self) {
+        for list in 1..LISTS {
+            let mut span = self.heads[list];
+            while !span.is_null() {
+                // SAFETY: spans of these lists are valid.
+                let next = unsafe { (*span).next };
+                self.relist(span);
+                span = next;
+            }
         }
     }
 
@@ -144,7 +168,7 @@ impl SpanLists {
                     free += (*span).free as usize;
                     (*span).prev == prev
                         && (*span).list as usize == list
-                        && list == list_for((*span).free as usize, (*span).objects as usize)
+                        && list == place(span)
                         && (*span).class == class
                         && (*span).owner == owner
                         && (*span).pages == info.pages as usize

@@ -85,11 +85,18 @@ pub(super) extern "C" fn in_child() {
     unsafe {
         leave_parents_ways();
         super::raw_fork::told();
-        let Some(inside) = unlock() else { return };
+        let Some(mut inside) = unlock() else { return };
         front::per_cpu::after_fork_in_child();
         front::census::after_fork_in_child();
         registry::keep_own_alone(inside.cache_ptr(), |cache| bury(cache));
         registry::unlock_after_fork();
+        if HEAP.pages.retire_inherited() {
+            if let Some(cache) = inside.cache() {
+                cache.flush_all(&HEAP);
+            }
+            front::per_cpu::drain_all(&HEAP);
+            HEAP.leave_parents_spans();
+        }
         drop(inside);
     }
 }

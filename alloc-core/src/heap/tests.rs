@@ -222,6 +222,53 @@ fn a_forked_child_does_not_get_a_huge_page_that_it_has_freed() {
 }
 
 #[test]
+fn a_forked_child_gets_no_small_block_in_a_huge_page_that_it_inherits() {
+    const SIZE: usize = 1000;
+    let heap = heap_of(&[Spec::POOL, Spec::PLAIN], Delay::Millis(1000));
+    let small = |heap: &Heap| heap.alloc(SIZE, 8).unwrap().ptr;
+    // SAFETY: the tests free what they took.
+    let free = |block: NonNull<u8>| unsafe {
+        heap.free(block, PAGE_MAP.span_of(block.as_ptr().addr()).unwrap());
+    };
+    let huge = |block: NonNull<u8>| block.as_ptr().addr() / (2 * MIB);
+    let inherited: Vec<_> = (0..100).map(|_| small(&heap)).collect();
+    // Spans that are partly free at the fork, some that become so after it, and one that becomes free.
+    for &block in inherited.iter().step_by(3) {
+        free(block);
+    }
+    heap.after_fork_in_child();
+    heap.pages.backend().set_tier(1);
+    assert!(heap.pages.retire_inherited());
+    heap.leave_parents_spans();
+    assert!(heap.check().is_ok());
+    assert_eq!(PAGE_MAP.class_of(inherited[1].as_ptr().addr()), 0, "its free passes the caches by");
+    let mut own: Vec<_> = (0..100).map(|_| small(&heap)).collect();
+    for &block in inherited.iter().skip(1).step_by(3) {
+        free(block);
+        own.push(small(&heap));
+    }
+    for &block in inherited.iter().skip(2).step_by(3) {
+        free(block);
+    }
+    own.extend((0..100).map(|_| small(&heap)));
+    assert!(own.iter().all(|&block| huge(block) != huge(inherited[0])));
+    assert!(own.iter().all(|&block| PAGE_MAP.class_of(block.as_ptr().addr()) != 0));
+    assert_eq!(heap.page_accounts().tiers[0].in_use, 0, "what is free of it went back to the page heap");
+    own.into_iter().for_each(free);
+}
+
+#[test]
+fn a_forked_child_of_plain_pages_keeps_its_spans() {
+    let heap = heap();
+    let block = heap.alloc(1000, 8).unwrap().ptr;
+    heap.after_fork_in_child();
+    assert!(!heap.pages.retire_inherited());
+    assert_ne!(PAGE_MAP.class_of(block.as_ptr().addr()), 0);
+    // SAFETY: the test frees what it took.
+    unsafe { heap.free(block, PAGE_MAP.span_of(block.as_ptr().addr()).unwrap()) };
+}
+
+#[test]
 fn a_forked_child_of_plain_pages_parks() {
     let heap = heap();
     heap.after_fork_in_child();

@@ -30,9 +30,11 @@ pub(crate) use accounts::PageAccounts;
 pub(crate) use release::ReleaseMode;
 
 use crate::lock::{Lock, Rank};
+use crate::page_map::PAGE_MAP;
 use crate::settings::{Delay, Settings};
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use filler::tier_bit;
 use huge_cache::Memory;
 use inner::{Give, Inner, Taken};
 use page_backend::{Capabilities, PageBackend, Tier, sys};
@@ -296,6 +298,30 @@ impl<B: PageBackend> PageHeap<B> {
     /// Whether a forked child may write to all memory that it inherits.
     pub(crate) fn fork_copies(&self) -> bool {
         self.not_copied() == 0
+    }
+
+    /// In a forked child: retires all memory of tiers that a fork does not copy in small pages; see [`PageMap::retire`].
+    /// Returns whether there was any.
+    ///
+    /// [`PageMap::retire`]: crate::page_map::PageMap::retire
+    pub(crate) fn retire_inherited(&self) -> bool {
+        let barred = self.not_copied();
+        let mut any = false;
+        if barred != 0 {
+            let inner = self.inner.lock();
+            let mut t = inner.all.head();
+            while !t.is_null() {
+                // SAFETY: listed records are live; the lock is held.
+                unsafe {
+                    if tier_bit(&*t) & barred != 0 {
+                        PAGE_MAP.retire((*t).base.as_ptr().addr());
+                        any = true;
+                    }
+                    t = inner.all.next(t);
+                }
+            }
+        }
+        any
     }
 
     #[cold]
