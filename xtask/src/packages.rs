@@ -12,7 +12,7 @@ struct Need {
 }
 
 /// The packages without services: a server's own package would start it.
-const NEEDS: [Need; 18] = [
+const NEEDS: [Need; 20] = [
     Need { package: "gcc", present: || command("cc") },
     Need { package: "libc6-dev", present: || Path::new("/usr/include/stdlib.h").exists() },
     Need { package: "g++", present: || command("g++") },
@@ -26,6 +26,8 @@ const NEEDS: [Need; 18] = [
     Need { package: "sqlite3", present: || command("sqlite3") },
     Need { package: "lsof", present: || command("lsof") },
     Need { package: "valgrind", present: || command("valgrind") },
+    Need { package: "libc6-dbg", present: || Path::new("/usr/lib/debug/.build-id").exists() },
+    Need { package: "linux-perf", present: || command("perf") },
     Need { package: "redis-tools", present: || command("redis-benchmark") && command("redis-check-rdb") },
     Need { package: "sysbench", present: || command("sysbench") },
     Need { package: "mariadb-server-core", present: || command("mariadbd") && command("mariadb-install-db") },
