@@ -80,11 +80,12 @@ fn once(data: &Data, heap: &Heap, seconds: u64) -> Result<Figures> {
     server.stop()?;
     let script = Job::new("perf").args(["script", "--fields=ip,sym,dso", "--input"]).arg(&file);
     let text = script.limit(300).run_ok()?.text();
+    // The samples name the file behind links such as those of a soname.
     let library = match heap {
-        Heap::Peer { library, .. } | Heap::Ours { library, .. } => Some(library.as_path()),
+        Heap::Peer { library, .. } | Heap::Ours { library, .. } => Some(library.canonicalize()?),
         Heap::System | Heap::SystemForced => None,
     };
-    let counts = Counts::of(&text, library);
+    let counts = Counts::of(&text, library.as_deref());
     ensure!(counts.samples > 100, "perf took {} samples", counts.samples);
     ensure!(
         library.is_some() || text.contains(" _int_malloc "),
