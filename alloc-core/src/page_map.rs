@@ -1,10 +1,10 @@
 //! The page map: from an address to what the heap knows of it.
 //!
-//! A two-level radix over 48 bits: a root of 2^18 words, each for 1 GiB, and leaves made when their gigabyte is
+//! A two-level radix over 48 bits: a root of 2^19 words, each for 512 MiB (2^16 pages), and leaves made when their part is
 //! first used. A leaf keeps a table of class bytes, one a page, which is all that `free` reads, and a table of huge pages, each
 //! with its tracker and its pages' spans side by side, so that a small heap touches few pages of it. Reads take no lock.
 //!
-//! A root word is the distance from one shared all-zero leaf to the leaf of its gigabyte. Zero-filled memory is
+//! A root word is the distance from one shared all-zero leaf to the leaf of its part. Zero-filled memory is
 //! thus a valid map in which every address has class 0, "no class", and `free` needs no test for null or for
 //! a pointer that is not ours.
 
@@ -19,7 +19,7 @@ use size_classes::PAGE_SIZE;
 pub(crate) const HUGE_PAGE: usize = 2 << 20;
 
 const PAGE_SHIFT: u32 = PAGE_SIZE.trailing_zeros();
-const LEAF_SHIFT: u32 = 30;
+const LEAF_SHIFT: u32 = 29;
 const ADDRESS_BITS: u32 = 48;
 const ROOT_LEN: usize = 1 << (ADDRESS_BITS - LEAF_SHIFT);
 const LEAF_PAGES: usize = 1 << (LEAF_SHIFT - PAGE_SHIFT);
@@ -27,7 +27,7 @@ const LEAF_HUGE_PAGES: usize = (1 << LEAF_SHIFT) / HUGE_PAGE;
 
 type ClassBytes = [AtomicU8; LEAF_PAGES];
 
-/// What is known of one gigabyte of addresses.
+/// What is known of 512 MiB of addresses.
 #[repr(C)]
 struct Leaf {
     classes: ClassBytes,
@@ -51,7 +51,7 @@ impl HugePageEntry {
 }
 
 impl Leaf {
-    /// The entry of the huge page that holds `address`, which lies in this leaf's gigabyte.
+    /// The entry of the huge page that holds `address`, which lies in this leaf's part.
     #[inline]
     fn huge(&self, address: usize) -> &HugePageEntry {
         &self.huge[(address / HUGE_PAGE) % LEAF_HUGE_PAGES]
@@ -93,8 +93,37 @@ static FIRST_LEAF_FREE: AtomicU8 = AtomicU8::new(1);
 /// Some huge page was retired; see [`PageMap::retire`].
 static RETIRED: AtomicBool = AtomicBool::new(false);
 
-/// Leaves put by: a gigabyte may lie across two. Changed under [`GROWING`].
-static RESERVED: [AtomicPtr<u8>; 2] = [const { AtomicPtr::new(core::ptr::null_mut()) }; 2];
+/// Leaves put by: a gigabyte may lie across three. Changed under [`GROWING`].
+static RESERVED: [AtomicPtr<u8>; 3] = [const { AtomicPtr::new(core::ptr::null_mut()) }; 3];
+
+/// Which root word is an address's, and which page of the leaf.
+#[inline(always)]
+fn split(address: usize) -> (usize, usize) {
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    {
+        let (part, index);
+        // Left to itself the compiler tests for 48 bits apart from the shift, and masks: two instructions more.
+        const {
+            assert!(LEAF_SHIFT - PAGE_SHIFT == 16, "a page's index in its leaf is the low half of a register")
+        };
+        // SAFETY: computes with registers alone.
+        unsafe {
+            core::arch::asm!(
+                "shr {part}, {page_shift}",
+                "movzx {index:e}, {part:x}",
+                "shr {part}, {leaf_shift}",
+                part = inout(reg) address => part,
+                index = out(reg) index,
+                page_shift = const PAGE_SHIFT,
+                leaf_shift = const LEAF_SHIFT - PAGE_SHIFT,
+                options(pure, nomem, nostack)
+            );
+        }
+        (part, index)
+    }
+    #[cfg(not(all(target_arch = "x86_64", not(miri))))]
+    (address >> LEAF_SHIFT, (address >> PAGE_SHIFT) & (LEAF_PAGES - 1))
+}
 
 fn new_leaf() -> Option<NonNull<u8>> {
     META.alloc(size_of::<Leaf>(), 64)
@@ -114,14 +143,46 @@ impl PageMap {
     /// As [`class_of`](Self::class_of); `None` for an address beyond 48 bits, which has no entry.
     #[inline(always)]
     pub(crate) fn class_in_reach(&self, address: usize) -> Option<usize> {
+        let (part, index) = split(address);
         // Beyond 48 bits the root has no word.
-        let distance = self.root.get(address >> LEAF_SHIFT)?.load(Ordering::Relaxed);
-        let index = (address >> PAGE_SHIFT) & (LEAF_PAGES - 1);
-        // The address of a class byte is computed from the map's own address: one register serves both loads.
-        let classes = (&raw const self.zero).addr().wrapping_add(distance);
-        let byte = core::ptr::with_exposed_provenance::<AtomicU8>(classes.wrapping_add(index));
+        let distance = self.root.get(part)?.load(Ordering::Relaxed);
         // SAFETY: distance leads to the zero table or to the class bytes of a leaf, which are never freed.
-        Some(unsafe { &*byte }.load(Ordering::Relaxed).into())
+        Some(unsafe { self.class_at(distance, index) })
+    }
+
+    /// The class byte `index` of the leaf that lies at `distance` from the zero table.
+    ///
+    /// # Safety
+    /// `distance` is a root word, `index` that of a page in a leaf.
+    #[inline(always)]
+    unsafe fn class_at(&self, distance: usize, index: usize) -> usize {
+        debug_assert!(index < LEAF_PAGES);
+        // The byte's address is computed from the map's own address: one register serves both loads.
+        #[cfg(all(target_arch = "x86_64", not(miri)))]
+        {
+            let class: usize;
+            // SAFETY: the caller's contract. Bytes are loaded whole.
+            unsafe {
+                core::arch::asm!(
+                    "add {index}, {map}",
+                    "movzx {class:e}, byte ptr [{index} + {distance} + {zero}]",
+                    index = inout(reg) index => _,
+                    map = in(reg) core::ptr::from_ref(self),
+                    distance = in(reg) distance,
+                    zero = const core::mem::offset_of!(PageMap, zero),
+                    class = lateout(reg) class,
+                    options(nostack, readonly)
+                );
+            }
+            class
+        }
+        #[cfg(not(all(target_arch = "x86_64", not(miri))))]
+        {
+            let classes = (&raw const self.zero).addr().wrapping_add(distance);
+            let byte = core::ptr::with_exposed_provenance::<AtomicU8>(classes.wrapping_add(index));
+            // SAFETY: the caller's contract.
+            unsafe { &*byte }.load(Ordering::Relaxed).into()
+        }
     }
 
     fn leaf(&self, address: usize) -> Option<&'static Leaf> {

@@ -88,7 +88,7 @@ impl Bins {
             let bin = (&raw mut (*bins).cursors).cast::<AtomicPtr<Slot>>().add(class);
             let cursor = (*bin).load(Ordering::Relaxed);
             let object = NonNull::new(cursor.read())?;
-            (*bin).store(cursor.sub(1), Ordering::Relaxed);
+            move_cursor::<-1>(bins, class);
             Some(object)
         }
     }
@@ -112,8 +112,8 @@ impl Bins {
                 return false;
             }
             above.write(object);
-            // Released, so that a forked child which finds the cursor finds the slot too.
-            (*bin).store(above, Ordering::Release);
+            // After the slot is written, so that a forked child which finds the cursor finds the slot too.
+            move_cursor::<1>(bins, class);
         }
         true
     }
@@ -130,6 +130,32 @@ impl Bins {
     /// `cursor` points to a slot of an array made by [`fence`], or to its lower guard, and the slots up to it hold objects.
     pub(crate) unsafe fn set_cursor(&self, class: usize, cursor: *mut Slot) {
         self.cursors[class].store(cursor, Ordering::Relaxed);
+    }
+}
+
+/// Moves a bin's cursor by slots, in one instruction on x86-64: cheaper by one than to compute and store it.
+///
+/// # Safety
+/// `bins` is this thread's own, `class < BINS`, and the cursor stays within its guards.
+#[inline(always)]
+unsafe fn move_cursor<const SLOTS: isize>(bins: *mut Bins, class: usize) {
+    // SAFETY: the caller's contract. What was written before stays before it: x86-64 keeps stores in order, and so does the
+    // compiler around assembler that may use memory.
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    unsafe {
+        core::arch::asm!(
+            "add qword ptr [{bins} + {class}*8], {bytes}",
+            bins = in(reg) bins,
+            class = in(reg) class,
+            bytes = const SLOTS * size_of::<Slot>() as isize,
+            options(nostack)
+        );
+    }
+    // SAFETY: as above.
+    #[cfg(not(all(target_arch = "x86_64", not(miri))))]
+    unsafe {
+        let bin = (&raw mut (*bins).cursors).cast::<AtomicPtr<Slot>>().add(class);
+        (*bin).store((*bin).load(Ordering::Relaxed).offset(SLOTS), Ordering::Release);
     }
 }
 
