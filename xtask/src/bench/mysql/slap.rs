@@ -12,8 +12,15 @@ use anyhow::{Context, Result};
 use std::time::Duration;
 
 /// Clients, and queries of all of them together, of which each client takes at least one.
-const LOADS: [(u32, u32); 6] =
-    [(100, 1_000), (100, 10_000), (1_000, 1_000), (1_000, 10_000), (10_000, 10_000), (10_000, 20_000)];
+const LOADS: [(u32, u32); 7] = [
+    (100, 1_000),
+    (100, 10_000),
+    (1_000, 1_000),
+    (1_000, 10_000),
+    (10_000, 10_000),
+    (10_000, 50_000),
+    (10_000, 200_000),
+];
 const QUICK: [(u32, u32); 2] = [(10, 200), (100, 1_000)];
 /// Seconds for one load. Every other query reads a table that the others fill, so that their cost is quadratic.
 const PATIENCE: u64 = 600;
@@ -50,7 +57,8 @@ pub(super) fn page(results: &Results, quick: bool) -> String {
 
 /// A figure against the number of clients, at the greatest number of queries of each.
 pub(super) fn points(results: &Results, name: &str, figure: &str, scale: f64) -> Vec<(f64, f64)> {
-    let loads = loads(results.quick());
+    let measured = |(c, q): &&(u32, u32)| results.cases().contains(&&*self::name(*c, *q));
+    let loads: Vec<_> = loads(results.quick()).iter().filter(measured).collect();
     let greatest = loads.iter().filter(|(c, q)| loads.iter().all(|(other, more)| other != c || more <= q));
     greatest
         .filter_map(|(c, q)| {
