@@ -38,6 +38,7 @@ const CONTENDED: u32 = 2;
 const SPINS: u32 = 100;
 
 /// A mutex around `T`.
+#[repr(C)]
 pub(crate) struct Lock<T> {
     word: AtomicU32,
     rank: Rank,

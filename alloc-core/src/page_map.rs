@@ -229,7 +229,8 @@ impl PageMap {
 
     fn ensure_leaf(&self, index: usize) -> bool {
         let Some(word) = self.root.get(index) else { return false };
-        if word.load(Ordering::Acquire) != 0 {
+        // A write at once, for a first read would cost a page fault of its own; a word that is not zero stays.
+        if word.compare_exchange(0, 0, Ordering::Acquire, Ordering::Acquire).is_err() {
             return true;
         }
         let _growing = GROWING.lock();

@@ -28,6 +28,17 @@ static LOAD: Constructor = crate::start::load;
 #[unsafe(link_section = ".fini_array")]
 static UNLOAD: extern "C" fn() = crate::start::unload;
 
+// In place of the one in the C start files, which the library is linked without: it is never unloaded, and its handlers stay.
+#[cfg(not(archive))]
+core::arch::global_asm!(
+    ".pushsection .data.rel.ro.__dso_handle, \"aw\"",
+    ".balign 8",
+    ".hidden __dso_handle",
+    ".globl __dso_handle",
+    "__dso_handle: .quad 0",
+    ".popsection",
+);
+
 // Before glibc 2.34 these were in libpthread, under the version that is named here; later glibcs still have that version.
 // Weak: a program without threads need not have loaded libpthread, and then nobody calls them.
 #[cfg(not(archive))]

@@ -22,6 +22,8 @@ const LINK_ARGS: &[&str] = &[
     "-Wl,-z,nodelete",
     "-Wl,-z,now",
     "-Wl,-z,noexecstack",
+    // The C start files have nothing for a library that is never unloaded, and their code and data cost pages at each start.
+    "-nostartfiles",
     // Each segment from a page boundary on: no page of data more than its size needs.
     "-Wl,-z,separate-loadable-segments",
 ];

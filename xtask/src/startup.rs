@@ -20,9 +20,9 @@ const RUNS: usize = 15;
 /// Counts the faults of `true`, `bash -c :` and `python3 -c ''` with and without the library.
 pub(crate) fn run(tally: &mut Tally, library: &Path, tools: &Tools) {
     let programs: [Case; 3] = [
-        ("true", 15, 25, || Ok(Job::new("true"))),
-        ("bash -c :", 25, 40, || Ok(Job::new("bash").args(["-c", ":"]))),
-        ("python3 -c ''", 25, 190, || Ok(Job::new(interpreter()?).args(["-c", ""]))),
+        ("true", 15, 18, || Ok(Job::new("true"))),
+        ("bash -c :", 25, 36, || Ok(Job::new("bash").args(["-c", ":"]))),
+        ("python3 -c ''", 25, 175, || Ok(Job::new(interpreter()?).args(["-c", ""]))),
     ];
     let heap = Heap::Ours { library: library.to_owned(), mode: &MODES[0], via: Via::Preload };
     for (name, target, limit, job) in programs {

@@ -8,6 +8,8 @@ use crate::front;
 use crate::front::bins::{sentinel_direct, sentinel_empty};
 use crate::front::census::{self, Gone};
 use crate::tls;
+#[cfg(all(target_env = "gnu", not(miri)))]
+use core::ffi::c_int;
 use core::ffi::c_void;
 use core::sync::atomic::{AtomicU8, AtomicU32, AtomicUsize, Ordering};
 
@@ -30,7 +32,7 @@ pub fn install() {
     let mut key: libc::pthread_key_t = 0;
     // SAFETY: plain libc calls; the handlers and the destructor are functions of this library, which is never unloaded.
     let made = unsafe {
-        libc::pthread_atfork(Some(fork::prepare), Some(fork::in_parent), Some(fork::in_child));
+        on_fork(fork::prepare, fork::in_parent, fork::in_child);
         libc::pthread_key_create(&mut key, Some(thread_ending)) == 0
     };
     if made {
@@ -38,6 +40,38 @@ pub fn install() {
     }
     STATE.store(INSTALLED, Ordering::Release);
     background::start_if_asked();
+}
+
+/// A function that runs around a fork.
+type Handler = unsafe extern "C" fn();
+
+/// `pthread_atfork`, without the copy of it that glibc links into each library: that lies on a page of code of its own.
+///
+/// # Safety
+/// The handlers belong to this library, and go when it is unloaded.
+#[cfg(all(target_env = "gnu", not(miri)))]
+unsafe fn on_fork(prepare: Handler, parent: Handler, child: Handler) {
+    unsafe extern "C" {
+        // What `pthread_atfork` in glibc's libc_nonshared.a calls, since 2.3.2.
+        fn __register_atfork(
+            prepare: Option<Handler>,
+            parent: Option<Handler>,
+            child: Option<Handler>,
+            library: *const c_void,
+        ) -> c_int;
+        // The C start files define it in each program and library: how libc knows whose the handlers are.
+        static __dso_handle: *const c_void;
+    }
+    // SAFETY: handed on to the caller.
+    unsafe { __register_atfork(Some(prepare), Some(parent), Some(child), __dso_handle) };
+}
+
+/// # Safety
+/// As for any caller of `pthread_atfork`.
+#[cfg(not(all(target_env = "gnu", not(miri))))]
+unsafe fn on_fork(prepare: Handler, parent: Handler, child: Handler) {
+    // SAFETY: handed on to the caller.
+    unsafe { libc::pthread_atfork(Some(prepare), Some(parent), Some(child)) };
 }
 
 /// Called before the program makes a thread, where libc holds no lock.

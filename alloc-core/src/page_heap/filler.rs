@@ -52,24 +52,28 @@ enum Kind {
 
 const KINDS: usize = 3;
 
-/// Huge pages of one kind, by longest free range and fullness.
+/// Huge pages by kind, longest free range and fullness.
+///
+/// Which lists have something in them lies together and apart from the lists, so that a small heap touches few pages.
 #[derive(Debug)]
-struct Shelf {
-    occupied: [u64; WORDS],
-    lists: [List<ByLinks>; LISTS],
+struct Shelves {
+    lists: [[List<ByLinks>; LISTS]; KINDS],
+    occupied: [[u64; WORDS]; KINDS],
 }
 
-impl Shelf {
-    const EMPTY: Self = Self { occupied: [0; WORDS], lists: [const { List::EMPTY }; LISTS] };
+impl Shelves {
+    const EMPTY: Self =
+        Self { lists: [const { [const { List::EMPTY }; LISTS] }; KINDS], occupied: [[0; WORDS]; KINDS] };
 
-    /// The first list with something in it at or above `from`.
+    /// The first list of a kind with something in it at or above `from`.
     #[inline]
-    fn next_occupied(&self, from: usize) -> Option<usize> {
+    fn next_occupied(&self, kind: usize, from: usize) -> Option<usize> {
+        let occupied = self.occupied.get(kind)?;
         let mut word = from / 64;
-        let mut bits = *self.occupied.get(word)? & (!0 << (from % 64));
+        let mut bits = *occupied.get(word)? & (!0 << (from % 64));
         while bits == 0 {
             word += 1;
-            bits = *self.occupied.get(word)?;
+            bits = *occupied.get(word)?;
         }
         Some(word * 64 + bits.trailing_zeros() as usize)
     }
@@ -77,33 +81,35 @@ impl Shelf {
     /// # Safety
     /// See [`Filler`].
     #[inline]
-    unsafe fn push(&mut self, t: *mut Tracker, list: usize) {
+    unsafe fn push(&mut self, t: *mut Tracker, place: u16) {
+        let (kind, list) = (place as usize / LISTS, place as usize % LISTS);
         // SAFETY: `t` is live and unlisted, by the caller.
-        unsafe { self.lists[list].push(t) };
-        self.occupied[list / 64] |= 1 << (list % 64);
+        unsafe { self.lists[kind][list].push(t) };
+        self.occupied[kind][list / 64] |= 1 << (list % 64);
     }
 
     /// # Safety
     /// See [`Filler`].
     #[inline]
-    unsafe fn remove(&mut self, t: *mut Tracker, list: usize) {
+    unsafe fn remove(&mut self, t: *mut Tracker, place: u16) {
+        let (kind, list) = (place as usize / LISTS, place as usize % LISTS);
         // SAFETY: `t` is live and in this list, by the caller.
-        unsafe { self.lists[list].remove(t) };
-        if self.lists[list].is_empty() {
-            self.occupied[list / 64] &= !(1 << (list % 64));
+        unsafe { self.lists[kind][list].remove(t) };
+        if self.lists[kind][list].is_empty() {
+            self.occupied[kind][list / 64] &= !(1 << (list % 64));
         }
     }
 
-    /// A huge page with `len` free pages in a row at a multiple of `align`, and their position.
+    /// A huge page of a kind with `len` free pages in a row at a multiple of `align`, and their position.
     ///
     /// # Safety
     /// See [`Filler`].
     #[inline]
-    unsafe fn find(&self, len: usize, align: usize) -> Option<(*mut Tracker, usize)> {
+    unsafe fn find(&self, kind: usize, len: usize, align: usize) -> Option<(*mut Tracker, usize)> {
         let mut probes = 0;
-        let mut list = self.next_occupied(length_class(len) * GRADES)?;
+        let mut list = self.next_occupied(kind, length_class(len) * GRADES)?;
         loop {
-            let mut t = self.lists[list].head();
+            let mut t = self.lists[kind][list].head();
             while !t.is_null() {
                 // SAFETY: listed records are live; the caller holds the lock.
                 unsafe {
@@ -112,7 +118,7 @@ impl Shelf {
                     {
                         return Some((t, pos));
                     }
-                    t = self.lists[list].next(t);
+                    t = self.lists[kind][list].next(t);
                 }
                 probes += 1;
                 if probes == PROBES {
@@ -121,7 +127,7 @@ impl Shelf {
                     break;
                 }
             }
-            list = self.next_occupied(list + 1)?;
+            list = self.next_occupied(kind, list + 1)?;
         }
     }
 }
@@ -133,7 +139,7 @@ impl Shelf {
 /// live while they are listed.
 #[derive(Debug)]
 pub(crate) struct Filler {
-    shelves: [Shelf; KINDS],
+    shelves: Shelves,
     sparse: [List<ByAge>; SPARSITIES],
     /// Backed free pages on tiers that can purge parts of a huge page.
     backed: usize,
@@ -148,7 +154,7 @@ pub(crate) struct Filler {
 impl Filler {
     pub(crate) const fn new() -> Self {
         Self {
-            shelves: [const { Shelf::EMPTY }; KINDS],
+            shelves: Shelves::EMPTY,
             sparse: [const { List::EMPTY }; SPARSITIES],
             backed: 0,
             donated: 0,
@@ -177,7 +183,7 @@ impl Filler {
     pub(crate) unsafe fn find(&self, len: usize, align: usize) -> Option<(*mut Tracker, usize)> {
         debug_assert!(len > 0 && len < HUGE_PAGES && align <= HUGE_PAGES);
         // SAFETY: the lock is held.
-        self.shelves.iter().find_map(|shelf| unsafe { shelf.find(len, align) })
+        (0..KINDS).find_map(|kind| unsafe { self.shelves.find(kind, len, align) })
     }
 
     /// Lists `t` where its pages now say, after any change of them, and when it comes from elsewhere.
@@ -193,7 +199,7 @@ impl Filler {
             if list != (*t).list {
                 self.unlist(t);
                 if list != NOT_LISTED {
-                    self.shelves[list as usize / LISTS].push(t, list as usize % LISTS);
+                    self.shelves.push(t, list);
                     (*t).list = list;
                 }
             }
@@ -241,7 +247,7 @@ impl Filler {
         unsafe {
             let list = (*t).list;
             if list != NOT_LISTED {
-                self.shelves[list as usize / LISTS].remove(t, list as usize % LISTS);
+                self.shelves.remove(t, list);
                 (*t).list = NOT_LISTED;
             }
         }

@@ -138,6 +138,10 @@ impl HugeCache {
     ) {
         // SAFETY: as for `insert`; records with a range's length are the ends of listed ranges.
         unsafe {
+            if self.occupied == [0; 2] {
+                // No range is listed, and the neighbours' entries in the map need not be touched.
+                return self.link(map, first, len, backing);
+            }
             let (mut first, mut len, mut backing) = (first, len, backing);
             let number = (*first).number();
             let joins = |backing: Backing, other: *mut Tracker| {
