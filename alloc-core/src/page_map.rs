@@ -21,7 +21,8 @@ pub(crate) const HUGE_PAGE: usize = 2 << 20;
 const PAGE_SHIFT: u32 = PAGE_SIZE.trailing_zeros();
 const LEAF_SHIFT: u32 = 29;
 const ADDRESS_BITS: u32 = 48;
-const ROOT_LEN: usize = 1 << (ADDRESS_BITS - LEAF_SHIFT);
+/// Words of the root.
+pub(crate) const ROOT_LEN: usize = 1 << (ADDRESS_BITS - LEAF_SHIFT);
 const LEAF_PAGES: usize = 1 << (LEAF_SHIFT - PAGE_SHIFT);
 const LEAF_HUGE_PAGES: usize = (1 << LEAF_SHIFT) / HUGE_PAGE;
 
@@ -71,6 +72,10 @@ pub(crate) struct PageMap {
     zero: ClassBytes,
 }
 
+/// Where in the map the zero table is.
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+pub(crate) const ZERO_AT: usize = core::mem::offset_of!(PageMap, zero);
+
 /// Held while a leaf is made; apart from the map, which is all zero at first and so takes no room in the file.
 static GROWING: Lock<()> = Lock::new(Rank::PageMap, ());
 
@@ -98,7 +103,7 @@ static RESERVED: [AtomicPtr<u8>; 3] = [const { AtomicPtr::new(core::ptr::null_mu
 
 /// Which root word is an address's, and which page of the leaf.
 #[inline(always)]
-fn split(address: usize) -> (usize, usize) {
+pub(crate) fn split(address: usize) -> (usize, usize) {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
     {
         let (part, index);
@@ -150,6 +155,18 @@ impl PageMap {
         Some(unsafe { self.class_at(distance, index) })
     }
 
+    /// The class of a page, as [`split`] gives it.
+    ///
+    /// # Safety
+    /// `part` is below [`ROOT_LEN`], `page` that of a page in a leaf.
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    #[inline(always)]
+    pub(crate) unsafe fn class_of_page(&self, part: usize, page: usize) -> usize {
+        debug_assert!(part < ROOT_LEN);
+        // SAFETY: the caller's contract; as in `class_in_reach`.
+        unsafe { self.class_at(self.root.get_unchecked(part).load(Ordering::Relaxed), page) }
+    }
+
     /// The class byte `index` of the leaf that lies at `distance` from the zero table.
     ///
     /// # Safety
@@ -169,7 +186,7 @@ impl PageMap {
                     index = inout(reg) index => _,
                     map = in(reg) core::ptr::from_ref(self),
                     distance = in(reg) distance,
-                    zero = const core::mem::offset_of!(PageMap, zero),
+                    zero = const ZERO_AT,
                     class = lateout(reg) class,
                     options(nostack, readonly)
                 );

@@ -22,28 +22,25 @@ const LEAST_ALIGNMENT: usize = 8;
 /// As in C: the block is used within its size until it is freed.
 #[cfg_attr(preload, unsafe(no_mangle))]
 pub unsafe extern "C" fn malloc(size: usize) -> *mut c_void {
-    global::alloc_fast_or(size, |class| malloc_missed(size, class)).cast()
+    global::alloc_or::<Malloc>(size).cast()
 }
 
-/// Goes on where the thread's bin has missed: with many threads in the CPU's, and a few instructions later it is done.
-#[cold]
-#[inline(never)]
-extern "C" fn malloc_missed(size: usize, class: global::Class) -> *mut u8 {
-    let block = global::alloc_shared(class);
-    if block.is_null() { malloc_slow(size).cast() } else { block }
-}
+/// The cold half of `malloc`.
+struct Malloc;
 
-#[cold]
-#[inline(never)]
-extern "C" fn malloc_slow(size: usize) -> *mut c_void {
-    or_enomem(global::alloc_slow(size))
+impl global::AllocSlow for Malloc {
+    #[cold]
+    #[inline(never)]
+    extern "C" fn slow(size: usize) -> *mut u8 {
+        or_enomem(global::alloc_slow(size)).cast()
+    }
 }
 
 /// The body of `malloc` for callers inside the library, which must not go through the exported symbol: another
 /// object may have taken that over.
 #[inline]
 pub(crate) fn allocate(size: usize) -> *mut c_void {
-    global::alloc_fast_or(size, |class| malloc_missed(size, class)).cast()
+    global::alloc_or::<Malloc>(size).cast()
 }
 
 /// Frees a block of any function of this family; null is ignored.
@@ -63,38 +60,26 @@ pub unsafe extern "C" fn free(ptr: *mut c_void) {
 #[inline(always)]
 pub(crate) unsafe fn release(ptr: *mut c_void) {
     // SAFETY: the caller vouches for `ptr`; the fast path takes what the page map knows, and nothing else.
-    unsafe { global::free_fast_or(ptr.cast(), |class| free_missed(ptr, class)) }
+    unsafe { global::free_or::<Free>(ptr.cast()) }
 }
 
-/// Goes on where the thread's bin has missed, as [`malloc_missed`].
-///
-/// # Safety
-/// As for [`free`]; `class` is what it has missed in.
-#[cold]
-#[inline(never)]
-unsafe extern "C" fn free_missed(ptr: *mut c_void, class: global::Class) {
-    // SAFETY: handed on to the caller.
-    unsafe {
-        if !global::free_shared(ptr.cast(), class) {
-            free_slow(ptr);
+/// The cold half of `free`.
+struct Free;
+
+impl global::FreeSlow for Free {
+    #[cold]
+    #[inline(never)]
+    unsafe extern "C" fn slow(block: *mut u8) {
+        if block.is_null() {
+            return;
         }
-    }
-}
-
-/// # Safety
-/// As for [`free`].
-#[cold]
-#[inline(never)]
-unsafe extern "C" fn free_slow(ptr: *mut c_void) {
-    if ptr.is_null() {
-        return;
-    }
-    if global::owns(ptr.cast()) {
-        // SAFETY: the block is ours, and the caller gives it up.
-        unsafe { global::free_slow(ptr.cast()) }
-    } else {
-        // SAFETY: the caller gives the block up.
-        unsafe { foreign::free(ptr) }
+        if global::owns(block) {
+            // SAFETY: the block is ours, and the caller gives it up.
+            unsafe { global::free_slow(block) }
+        } else {
+            // SAFETY: the caller gives the block up.
+            unsafe { foreign::free(block.cast()) }
+        }
     }
 }
 

@@ -29,6 +29,11 @@ pub(crate) const CALLS: [(&[&str], &str); 8] = [
 const RUST: [(&[&str], &str); 2] =
     [(&["global_alloc"], "GlobalAlloc::alloc"), (&["global_dealloc"], "GlobalAlloc::dealloc")];
 
+/// The caller's own instructions in a pair: two jumps through the linkage table, and what prepares them.
+const CALLERS: usize = 5;
+/// The most instructions of a pair on the CPUs' caches.
+const PER_CPU: usize = 53;
+
 /// Counts pairs on both libraries, of which ours must not need more, and all calls, which must agree with the golden
 /// file; `write` makes that file anew.
 pub(crate) fn run(tally: &mut Tally, library: &Path, tools: &Tools, write: bool) {
@@ -40,6 +45,14 @@ pub(crate) fn run(tally: &mut Tally, library: &Path, tools: &Tools, write: bool)
             ensure!(ours > 0.0 && theirs > 0.0, "the counts {ours:.1} and {theirs:.1} cannot be right");
             ensure!(ours <= theirs, "{ours:.1} instructions, gperftools {theirs:.1}");
             Ok(format!("{ours:.1} instructions, gperftools {theirs:.1}"))
+        });
+    }
+    if cfg!(target_arch = "x86_64") {
+        tally.check("malloc/free pair, per CPU, in the disassembly", || {
+            let (malloc, free) = crate::straight::per_cpu(library)?;
+            let pair = malloc + free + CALLERS;
+            ensure!(pair <= PER_CPU, "{pair} instructions (malloc {malloc}, free {free}), at most {PER_CPU}");
+            Ok(format!("{pair} instructions (malloc {malloc}, free {free})"))
         });
     }
     tally.check("golden counts", || {

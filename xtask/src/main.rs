@@ -29,6 +29,7 @@ mod run;
 mod run_report;
 mod service;
 mod startup;
+mod straight;
 mod tally;
 mod test;
 mod workspace;

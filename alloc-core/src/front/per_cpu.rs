@@ -9,7 +9,7 @@
 
 mod reclaim;
 
-pub(crate) use super::rseq::restarts;
+pub(crate) use super::rseq::{RESTARTS, restarts, straight};
 pub(crate) use reclaim::{CALLS_AFTER_THREAD, CALLS_AFTER_TICK, reclaim, ring};
 
 use super::bins::{self, Bins, sentinel_busy, sentinel_empty, sentinel_metadata};
@@ -19,13 +19,14 @@ use super::rseq;
 use crate::arena::Pool;
 use crate::heap::Engine;
 use crate::lock::{Lock, Rank};
+use crate::page_map::ROOT_LEN;
 use crate::report;
 use core::ptr::null_mut;
 use core::sync::atomic::{
     AtomicIsize, AtomicPtr, AtomicU8, AtomicU16, AtomicU32, AtomicU64, AtomicUsize, Ordering,
 };
 use page_backend::{PageBackend, sys};
-use size_classes::CLASS_COUNT;
+use size_classes::{CLASS_COUNT, MAX_TINY};
 
 /// CPUs that the table has room for; machines with more get per-thread caches.
 const MAX_CPUS: usize = 1024;
@@ -33,7 +34,8 @@ const MAX_CPUS: usize = 1024;
 /// The bins of each CPU, from CPU -2 on: its own cache's; `sentinel_empty` where it has none yet; `sentinel_busy` while it
 /// is drained.
 #[unsafe(link_section = ".bss.tables")]
-static TABLE: [AtomicPtr<Bins>; MAX_CPUS + 2] = [const { AtomicPtr::new(null_mut()) }; MAX_CPUS + 2];
+pub(crate) static TABLE: [AtomicPtr<Bins>; MAX_CPUS + 2] =
+    [const { AtomicPtr::new(null_mut()) }; MAX_CPUS + 2];
 /// The cache of each CPU, on the table or not.
 #[unsafe(link_section = ".bss.tables")]
 static CACHES: [AtomicPtr<CpuCache>; MAX_CPUS] = [const { AtomicPtr::new(null_mut()) }; MAX_CPUS];
@@ -41,7 +43,12 @@ static RECORDS: Pool<CpuCache> = Pool::new();
 /// Offset of the rseq area from the thread pointer; 0 while this front end is not in use.
 static AREA: AtomicIsize = AtomicIsize::new(0);
 /// The same offset, in use or not, since it is known that the front end may be used.
-static OFFSET: AtomicIsize = AtomicIsize::new(0);
+pub(crate) static OFFSET: AtomicIsize = AtomicIsize::new(0);
+/// The first size and the first root word of the page map that the threads' bins do not serve: both 0 while this front end is
+/// in use.
+pub(crate) static BOUNDS: [AtomicUsize; 2] =
+    [AtomicUsize::new(BINS_SERVE[0]), AtomicUsize::new(BINS_SERVE[1])];
+const BINS_SERVE: [usize; 2] = [MAX_TINY + 1, ROOT_LEN];
 /// CPUs that the machine may have; 0 until then.
 static CPUS: AtomicUsize = AtomicUsize::new(0);
 /// How far [`prepare`] got.
@@ -118,12 +125,21 @@ pub(crate) fn put_in_use() {
     }
     if STATE.load(Ordering::Acquire) == READY {
         AREA.store(OFFSET.load(Ordering::Relaxed), Ordering::Release);
+        set_bounds([0; 2]);
     }
 }
 
 /// Leaves the front end to those that are just using it. What the caches hold goes back with [`reclaim`].
 pub(crate) fn put_out_of_use() {
+    set_bounds(BINS_SERVE);
     AREA.store(0, Ordering::Release);
+}
+
+/// Released: who finds a bound of 0 finds the table and the area's offset.
+fn set_bounds(to: [usize; 2]) {
+    for (bound, to) in BOUNDS.iter().zip(to) {
+        bound.store(to, Ordering::Release);
+    }
 }
 
 fn prepare() -> bool {

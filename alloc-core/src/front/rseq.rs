@@ -13,7 +13,7 @@ use core::arch::asm;
 use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
 /// Restarts of sequences by the kernel so far.
-static RESTARTS: AtomicU64 = AtomicU64::new(0);
+pub(crate) static RESTARTS: AtomicU64 = AtomicU64::new(0);
 
 /// How often the kernel has restarted a sequence.
 pub(crate) fn restarts() -> u64 {
@@ -92,6 +92,38 @@ macro_rules! arm {
         ""
     };
 }
+
+/// A section in registers of its own, for naked functions: the class is in `rsi`, the area's offset in `rdx`, the table in
+/// `r8`; what follows finds the bins in `rcx` and the class's cursor in `rax`, may use these two, and leaves all else as it is.
+macro_rules! straight {
+    ($($body:literal),+ $(,)?) => {
+        concat!(
+            "2:\n",
+            "lea rcx, [rip + 77f]\n",
+            "mov qword ptr fs:[rdx + 8], rcx\n",
+            "3:\n",
+            "movsxd rcx, dword ptr fs:[rdx + 4]\n",
+            "mov rcx, qword ptr [r8 + rcx*8 + 16]\n",
+            "mov rax, qword ptr [rcx + rsi*8]\n",
+            $($body, "\n",)+
+            "4:\n",
+            ".pushsection __rseq_cs, \"aw\"\n",
+            ".balign 32\n",
+            "77:\n",
+            ".long 0, 0\n",
+            ".quad 3b, 4b - 3b, 78f\n",
+            ".popsection\n",
+            ".pushsection .text.stratalloc_rseq_abort, \"ax\"\n",
+            ".byte 0x0f, 0xb9, 0x3d\n",
+            ".long 0x53053053\n",
+            "78:\n",
+            "lock inc qword ptr [rip + {restarts}]\n",
+            "jmp 2b\n",
+            ".popsection\n",
+        )
+    };
+}
+pub(crate) use straight;
 
 macro_rules! pop {
     ($arm:ident, $area:ident, $table:ident, $class:ident) => {{

@@ -1,7 +1,7 @@
 //! The process-wide heap: what `malloc` and `#[global_allocator]` reach.
 //!
 //! Layer rule: joins the front end to one static engine; the C ABI and [`crate::Stratalloc`] stand on it. The fast paths are
-//! [`alloc_fast`], [`free_fast`] and [`free_sized_fast`]; everything else here is where they miss.
+//! [`alloc_or`] and [`free_or`], [`alloc_fast`], [`free_fast`] and [`free_sized_fast`]; everything else here is where they miss.
 //!
 //! No function here unwinds or touches `errno`; null is failure.
 
@@ -16,12 +16,18 @@ mod realloc;
 pub mod release;
 mod soft_limit;
 pub mod start;
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+mod straight;
+#[cfg(not(all(target_arch = "x86_64", not(miri))))]
+#[path = "straight_portable.rs"]
+mod straight;
 
 pub use change::{ChangeError, change};
 pub use inspect::{CheckError, check, owns, snapshot, usable_size};
 pub(crate) use realloc::realloc_sized;
 pub use realloc::{realloc, serves, serves_large};
 pub use release::{at_exit, trim};
+pub use straight::{AllocSlow, FreeSlow, alloc_or, free_or};
 
 use crate::front::bins::{Bins, sentinel_empty};
 use crate::front::{self, Foreign, per_cpu};
@@ -39,36 +45,7 @@ pub(crate) static HEAP: Engine<System> = Engine::new(System::new());
 /// 1 KiB: go on with [`alloc_slow`].
 #[inline(always)]
 pub fn alloc_fast(size: usize) -> *mut u8 {
-    alloc_fast_or(size, |_| null_mut())
-}
-
-/// The size class that a call has missed in, for its next try: [`alloc_shared`] or [`free_shared`].
-#[derive(Clone, Copy, Debug)]
-#[repr(transparent)]
-pub struct Class(usize);
-
-/// As [`alloc_fast`], but gives what `missed` does where that gives null.
-#[inline(always)]
-pub fn alloc_fast_or(size: usize, missed: impl FnOnce(Class) -> *mut u8) -> *mut u8 {
-    if size > MAX_TINY {
-        return missed(Class(0));
-    }
-    let class = CLASSES.class_of_small(size);
-    let object = pop(class);
-    if object.is_null() { missed(Class(class.into())) } else { object }
-}
-
-/// Takes a block out of the CPU's cache, if the CPUs' caches are in use; null when that has none: go on with [`alloc_slow`].
-///
-/// With many threads this is where most calls end.
-#[inline(always)]
-pub fn alloc_shared(class: Class) -> *mut u8 {
-    let area = per_cpu::area();
-    if area == 0 {
-        return null_mut();
-    }
-    // SAFETY: the table's classes are below BINS, and class 0 is a bin that always misses.
-    unsafe { per_cpu::pop(area, class.0) }
+    if size > MAX_TINY { null_mut() } else { pop(CLASSES.class_of_small(size)) }
 }
 
 /// Whether the CPUs' caches are in use at this moment.
@@ -195,36 +172,10 @@ pub fn alloc_zeroed(size: usize) -> *mut u8 {
 /// As for [`free`].
 #[inline(always)]
 pub unsafe fn free_fast(block: *mut u8) -> bool {
-    let mut done = true;
-    // SAFETY: handed on to the caller.
-    unsafe { free_fast_or(block, |_| done = false) };
-    done
-}
-
-/// As [`free_fast`], but does what `missed` does where that gives `false`.
-///
-/// # Safety
-/// As for [`free`].
-#[inline(always)]
-pub unsafe fn free_fast_or(block: *mut u8, missed: impl FnOnce(Class)) {
-    let Some(class) = PAGE_MAP.class_in_reach(block.addr()) else { return missed(Class(0)) };
+    let Some(class) = PAGE_MAP.class_in_reach(block.addr()) else { return false };
     // SAFETY: the slot holds this thread's bins or a sentinel; the page map holds classes below BINS alone, and class 0, which
     // every foreign pointer has, is a bin that always misses.
-    if unsafe { !Bins::push(tls::slot(), class, block) } {
-        missed(Class(class));
-    }
-}
-
-/// Frees a block into the CPU's cache, if the CPUs' caches are in use; `false`, without effect, when that cannot take it: go on
-/// with [`free_slow`].
-///
-/// # Safety
-/// As for [`free`]; `class` is what [`free_fast_or`] has missed in with this block.
-#[inline(always)]
-pub unsafe fn free_shared(block: *mut u8, class: Class) -> bool {
-    let area = per_cpu::area();
-    // SAFETY: as in `free_fast_or`.
-    area != 0 && unsafe { per_cpu::push(area, class.0, block) }
+    unsafe { Bins::push(tls::slot(), class, block) }
 }
 
 /// Frees a block of any of the heap's families: small, large, private, side. Null is allowed.

@@ -196,19 +196,19 @@ naked_half!(
 /// As in C++.
 #[cfg_attr(all(preload, not(archive)), unsafe(export_name = "_Znwm"))]
 pub unsafe extern "C" fn new(size: usize) -> *mut u8 {
-    global::alloc_fast_or(size, |class| new_missed(size, class))
+    global::alloc_or::<New>(size)
 }
 
-/// Goes on where the thread's bin has missed: with many threads in the CPU's.
-#[cold]
-#[inline(never)]
-extern "C" fn new_missed(size: usize, class: global::Class) -> *mut u8 {
-    let block = global::alloc_shared(class);
-    if !block.is_null() {
-        return block;
+/// The cold half of [`new`].
+struct New;
+
+impl global::AllocSlow for New {
+    #[cold]
+    #[inline(never)]
+    extern "C" fn slow(size: usize) -> *mut u8 {
+        // SAFETY: the naked half gets what we got.
+        unsafe { new_slow(size, 0, 0) }
     }
-    // SAFETY: the naked half gets what we got.
-    unsafe { new_slow(size, 0, 0) }
 }
 
 forwards!(
