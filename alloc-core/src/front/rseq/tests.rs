@@ -66,21 +66,22 @@ impl Desk {
         desk
     }
 
-    /// Takes a token, is its only owner for a moment, gives it back.
+    /// Takes two tokens, is their only owner for a moment, and gives them back in the other order: whoever goes on with what it
+    /// read before then doubles one and loses the other.
     fn turn(&self, area: isize, (pop, push): (Pop, Push)) {
         // SAFETY: the table has an entry for every CPU here, and bins for the class.
-        unsafe {
-            let object = pop(area, self.table.as_ptr(), CLASS);
-            if object.is_null() {
-                return;
-            }
+        let objects = unsafe { [(); 2].map(|()| pop(area, self.table.as_ptr(), CLASS)) };
+        for object in objects.into_iter().filter(|object| !object.is_null()) {
             let owner = &self.owners[object.addr() / 16];
             if owner.fetch_add(1, Ordering::Relaxed) != 0 {
                 self.duplicates.fetch_add(1, Ordering::Relaxed);
             }
-            owner.fetch_sub(1, Ordering::Relaxed);
+        }
+        for object in objects.into_iter().filter(|object| !object.is_null()) {
+            self.owners[object.addr() / 16].fetch_sub(1, Ordering::Relaxed);
             // There is room for all on every CPU, so this fails for a doubled token alone.
-            if !push(area, self.table.as_ptr(), CLASS, object) {
+            // SAFETY: as above.
+            if unsafe { !push(area, self.table.as_ptr(), CLASS, object) } {
                 self.duplicates.fetch_add(1, Ordering::Relaxed);
             }
         }
