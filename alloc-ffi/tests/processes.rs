@@ -35,6 +35,15 @@ fn children_of_every_kind_allocate() {
     same_as_glibc(&source("c/child_processes.c").program(), &[]);
 }
 
+#[test]
+fn interrupted_calls_lose_or_double_blocks() {
+    let program = source("c/interrupted_cpu.c").program();
+    for settings in ["percpu_cache:1", "percpu_cache:0", "percpu_cache:auto"] {
+        let run = run_with_settings(&program, &["2"], settings);
+        assert_eq!(run.out, "turns > THREADS: yes\ntwice = 0\n", "{settings}: {run:?}");
+    }
+}
+
 /// The programs that work hardest, with settings that change who gives memory back, when, and on which thread.
 #[test]
 fn settings_that_move_work_break_threads_or_forks() {
