@@ -9,7 +9,7 @@
 
 mod reclaim;
 
-pub(crate) use super::rseq::{RESTARTS, restarts, straight};
+pub(crate) use super::rseq::{RESTARTS, restarts, straight, tail};
 pub(crate) use reclaim::{CALLS_AFTER_THREAD, CALLS_AFTER_TICK, reclaim, ring};
 
 use super::bins::{self, Bins, sentinel_busy, sentinel_empty, sentinel_metadata};

@@ -54,16 +54,11 @@ pub(super) fn cpu(area: isize) -> i32 {
     cpu
 }
 
-/// The head and tail that every section shares: the descriptor, the signature before the abort address, the restart.
-/// The section is from label 3 to label 4; label 2 begins anew. `$arm` tells the kernel of it.
-macro_rules! section {
-    ($arm:ident, $($body:literal),+ $(,)?) => {
+/// The tail that every section shares: its descriptor (label 77), the signature before the abort address, the restart. The section
+/// is from label 3 to label 4; label 2 begins anew.
+macro_rules! tail {
+    () => {
         concat!(
-            "2:\n",
-            "lea {scratch}, [rip + 77f]\n",
-            arm!($arm), "\n",
-            "3:\n",
-            $($body, "\n",)+
             "4:\n",
             ".pushsection __rseq_cs, \"aw\"\n",
             ".balign 32\n",
@@ -79,6 +74,21 @@ macro_rules! section {
             "lock inc qword ptr [rip + {restarts}]\n",
             "jmp 2b\n",
             ".popsection\n",
+        )
+    };
+}
+pub(crate) use tail;
+
+/// A section in registers of the compiler's choice; `$arm` tells the kernel of it.
+macro_rules! section {
+    ($arm:ident, $($body:literal),+ $(,)?) => {
+        concat!(
+            "2:\n",
+            "lea {scratch}, [rip + 77f]\n",
+            arm!($arm), "\n",
+            "3:\n",
+            $($body, "\n",)+
+            tail!(),
         )
     };
 }
@@ -106,20 +116,7 @@ macro_rules! straight {
             "mov rcx, qword ptr [r8 + rcx*8 + 16]\n",
             "mov rax, qword ptr [rcx + rsi*8]\n",
             $($body, "\n",)+
-            "4:\n",
-            ".pushsection __rseq_cs, \"aw\"\n",
-            ".balign 32\n",
-            "77:\n",
-            ".long 0, 0\n",
-            ".quad 3b, 4b - 3b, 78f\n",
-            ".popsection\n",
-            ".pushsection .text.stratalloc_rseq_abort, \"ax\"\n",
-            ".byte 0x0f, 0xb9, 0x3d\n",
-            ".long 0x53053053\n",
-            "78:\n",
-            "lock inc qword ptr [rip + {restarts}]\n",
-            "jmp 2b\n",
-            ".popsection\n",
+            $crate::front::per_cpu::tail!(),
         )
     };
 }

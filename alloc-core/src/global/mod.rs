@@ -27,7 +27,7 @@ pub use inspect::{CheckError, check, owns, snapshot, usable_size};
 pub(crate) use realloc::realloc_sized;
 pub use realloc::{realloc, serves, serves_large};
 pub use release::{at_exit, trim};
-pub use straight::{AllocSlow, FreeSlow, alloc_or, free_or};
+pub use straight::{alloc_or, free_or};
 
 use crate::front::bins::{Bins, sentinel_empty};
 use crate::front::{self, Foreign, per_cpu};
@@ -40,6 +40,21 @@ use size_classes::{CLASSES, MAX_SMALL, MAX_TINY};
 
 /// The heap of the process.
 pub(crate) static HEAP: Engine<System> = Engine::new(System::new());
+
+/// Where an allocation goes on that no cache serves.
+pub trait AllocSlow {
+    /// Serves the call; null when memory is out.
+    extern "C" fn slow(size: usize) -> *mut u8;
+}
+
+/// Where a free goes on that no cache takes.
+pub trait FreeSlow {
+    /// Sees to the block.
+    ///
+    /// # Safety
+    /// As for [`free`].
+    unsafe extern "C" fn slow(block: *mut u8);
+}
 
 /// Takes a block of at least `size` bytes from the thread's cache; null when the cache has none or the size is above
 /// 1 KiB: go on with [`alloc_slow`].

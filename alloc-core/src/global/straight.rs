@@ -5,27 +5,13 @@
 //! at that comparison, for a naked half that compares with the true bound and does the rest in one restartable sequence
 //! ([`crate::front::per_cpu`]).
 
+use super::{AllocSlow, FreeSlow};
 use crate::front::bins::Bins;
 use crate::front::per_cpu;
 use crate::page_map::{self, PAGE_MAP};
 use crate::tls;
 use core::arch::{asm, naked_asm};
 use size_classes::{CLASSES, MAX_TINY};
-
-/// Where an allocation goes on that no cache serves.
-pub trait AllocSlow {
-    /// Serves the call; null when memory is out.
-    extern "C" fn slow(size: usize) -> *mut u8;
-}
-
-/// Where a free goes on that no cache takes.
-pub trait FreeSlow {
-    /// Sees to the block.
-    ///
-    /// # Safety
-    /// As for [`super::free`].
-    unsafe extern "C" fn slow(block: *mut u8);
-}
 
 /// The class of each small size, in steps of 8 bytes.
 static CLASS_OF: [u8; MAX_TINY / 8 + 1] = {

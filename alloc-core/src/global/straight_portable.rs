@@ -1,19 +1,6 @@
 //! As `straight.rs`, where there are no caches per CPU: the threads' bins, then the slow path.
 
-/// Where an allocation goes on that no cache serves.
-pub trait AllocSlow {
-    /// Serves the call; null when memory is out.
-    extern "C" fn slow(size: usize) -> *mut u8;
-}
-
-/// Where a free goes on that no cache takes.
-pub trait FreeSlow {
-    /// Sees to the block.
-    ///
-    /// # Safety
-    /// As for [`super::free`].
-    unsafe extern "C" fn slow(block: *mut u8);
-}
+use super::{AllocSlow, FreeSlow};
 
 /// A block of at least `size` bytes out of the cache in use; else what `S` gives.
 #[inline(always)]
