@@ -45,6 +45,14 @@ pub(crate) struct Block {
     pub(crate) zeroed: bool,
 }
 
+/// What [`Engine::take`] has taken.
+#[derive(Clone, Copy)]
+pub(crate) struct Objects {
+    pub(crate) count: usize,
+    /// The content of each is zero throughout.
+    pub(crate) zeroed: bool,
+}
+
 impl<B: PageBackend> Engine<B> {
     pub(crate) const fn new(backend: B) -> Self {
         Self {
@@ -89,23 +97,31 @@ impl<B: PageBackend> Engine<B> {
     ///
     /// # Safety
     /// `out` has room for `want` pointers; `want > 0`.
-    pub(crate) unsafe fn take(&self, class: u8, want: usize, out: *mut *mut u8) -> usize {
+    pub(crate) unsafe fn take(&self, class: u8, want: usize, out: *mut *mut u8) -> Objects {
         let central = self.central(class);
         // SAFETY: handed on to the caller.
         unsafe {
-            let taken = central.take_from_transfer(class, want, out);
-            if taken != 0 {
-                return taken;
+            let mut count = central.take_from_transfer(class, want, out);
+            if count == 0 {
+                count = central.take_from_spans(class, want, out);
             }
-            let taken = central.take_from_spans(class, want, out);
-            if taken != 0 {
-                return taken;
+            let mut zeroed = false;
+            if count == 0
+                && let Some((span, zero)) = self.new_span(class)
+            {
+                count = central.add_span(class, span, want, out);
+                zeroed = zero;
             }
-            match self.new_span(class) {
-                Some(span) => central.add_span(class, span, want, out),
-                None => 0,
-            }
+            Objects { count, zeroed }
         }
+    }
+
+    /// As [`take`](Self::take) for one object.
+    pub(crate) fn take_one(&self, class: u8) -> Option<Block> {
+        let mut object = null_mut();
+        // SAFETY: there is room for one object.
+        let zeroed = unsafe { self.take(class, 1, &mut object) }.zeroed;
+        Some(Block { ptr: NonNull::new(object)?, zeroed })
     }
 
     /// As [`take`](Self::take) for one object, but takes no lock that is held: for signal handlers.
@@ -147,8 +163,9 @@ impl<B: PageBackend> Engine<B> {
         done
     }
 
-    #[cold]
-    fn new_span(&self, class: u8) -> Option<NonNull<Span>> {
+    /// A span of free objects, and whether these are zero throughout.
+    #[inline(never)]
+    fn new_span(&self, class: u8) -> Option<(NonNull<Span>, bool)> {
         let info = CLASSES.class(class);
         let pages = info.pages as usize;
         let run = self.alloc_run(pages, 1)?;
@@ -161,7 +178,7 @@ impl<B: PageBackend> Engine<B> {
         // Class bytes lead into the global front end; objects of private heaps must miss it.
         let class_byte = if owner.is_null() { class } else { 0 };
         PAGE_MAP.set_span(run.ptr.as_ptr().addr(), pages, span.as_ptr(), class_byte);
-        Some(span)
+        Some((span, run.zeroed))
     }
 
     /// Gives spans without live objects back to the page heap.
@@ -187,13 +204,7 @@ impl<B: PageBackend> Engine<B> {
         } else {
             CLASSES.class_of_aligned(size, align).unwrap_or(0)
         };
-        if class == 0 {
-            return self.alloc_large(size, align);
-        }
-        let mut object = null_mut();
-        // SAFETY: there is room for one object.
-        unsafe { self.take(class, 1, &mut object) };
-        Some(Block { ptr: NonNull::new(object)?, zeroed: false })
+        if class == 0 { self.alloc_large(size, align) } else { self.take_one(class) }
     }
 
     /// Frees any block of this heap.
@@ -211,6 +222,7 @@ impl<B: PageBackend> Engine<B> {
     }
 
     /// Empties the transfer caches into the spans.
+    #[cold]
     pub(crate) fn empty_transfers(&self) {
         for (class, central) in self.centrals() {
             central.sweep_transfer(class, self.owner(), true, |freed| self.free_spans(freed));

@@ -16,17 +16,20 @@ pub trait Sink {
     fn put(&mut self, bytes: &[u8]);
 
     /// Appends text.
+    #[cold]
     fn put_str(&mut self, text: &str) {
         self.put(text.as_bytes());
     }
 
     /// Appends an unsigned decimal.
+    #[cold]
     fn put_dec(&mut self, value: u64) {
         let mut digits = [0; 20];
         self.put(decimal(value, &mut digits));
     }
 
     /// Appends `0x` and hexadecimal digits.
+    #[cold]
     fn put_hex(&mut self, value: u64) {
         self.put(b"0x");
         let digits = (16 - value.leading_zeros() / 4).max(1);
@@ -37,6 +40,7 @@ pub trait Sink {
     }
 
     /// Appends a number of bytes in the largest binary unit that divides it, for example `64KiB`.
+    #[cold]
     fn put_size(&mut self, bytes: u64) {
         let (count, unit) = binary_unit(bytes);
         self.put_dec(count);
@@ -115,6 +119,7 @@ impl Message {
     }
 
     /// Writes the line to standard error; what the kernel refuses is dropped.
+    #[cold]
     pub fn send(mut self) {
         if self.cut {
             let start = CAPACITY - CUT.len();
@@ -143,6 +148,7 @@ impl Message {
 }
 
 /// Ends the process by SIGABRT, without running anything of libc; by exit if the signal is held back.
+#[cold]
 pub fn abort() -> ! {
     // SAFETY: these calls take no pointers and change no memory of ours.
     unsafe {
@@ -169,6 +175,7 @@ pub fn decimal(mut value: u64, digits: &mut [u8; 20]) -> &[u8] {
 }
 
 /// Splits a number of bytes into a count and the largest binary unit that divides it.
+#[cold]
 pub fn binary_unit(bytes: u64) -> (u64, &'static str) {
     let (mut count, mut unit) = (bytes, "");
     for next in ["KiB", "MiB", "GiB", "TiB"] {

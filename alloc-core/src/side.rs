@@ -80,6 +80,7 @@ pub(crate) unsafe fn free(block: NonNull<u8>) -> bool {
 ///
 /// # Safety
 /// The caller gives the block away.
+#[cold]
 pub(crate) unsafe fn free_later(block: *mut u8) -> bool {
     let Some(batch) = BatchId::take_unused_lock_free() else { return false };
     // SAFETY: the batch is ours until pushed.

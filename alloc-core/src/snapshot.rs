@@ -46,6 +46,7 @@ impl Name {
     }
 
     /// The name; empty if the bytes are not printable ASCII.
+    #[cold]
     pub fn as_str(&self) -> &str {
         let len = self.bytes.iter().position(|&b| b == 0).unwrap_or(self.bytes.len());
         let text = self.bytes.get(..len).unwrap_or(&[]);
@@ -355,6 +356,7 @@ impl Snapshot {
     }
 
     /// Bytes of user memory and metadata that can have physical memory behind them.
+    #[cold]
     pub fn physical_bytes(&self) -> u64 {
         self.heap_bytes().saturating_add(self.metadata.mapped).saturating_sub(self.purged_page_bytes())
     }

@@ -24,6 +24,7 @@ pub extern "C" fn stratalloc_version() -> *const c_char {
 ///
 /// # Safety
 /// `buffer` has room for `size` bytes.
+#[cold]
 #[cfg_attr(preload, unsafe(no_mangle))]
 pub unsafe extern "C" fn stratalloc_stats(format: c_int, buffer: *mut c_char, size: usize) -> usize {
     let format = match format {
@@ -67,6 +68,7 @@ pub extern "C" fn stratalloc_release() -> c_int {
 }
 
 /// Checks the whole heap; 0 when it is sound, else 1 and a line on standard error.
+#[cold]
 #[cfg_attr(preload, unsafe(no_mangle))]
 pub extern "C" fn stratalloc_check() -> c_int {
     let Err(error) = global::check() else { return 0 };
@@ -93,6 +95,7 @@ pub extern "C" fn stratalloc_owns(address: *const c_void) -> c_int {
 ///
 /// # Safety
 /// `key` is a C string, `buffer` has room for `size` bytes, `error` is null or can be written.
+#[cold]
 #[cfg_attr(preload, unsafe(no_mangle))]
 pub unsafe extern "C" fn stratalloc_get(
     key: *const c_char,
@@ -126,6 +129,7 @@ pub unsafe extern "C" fn stratalloc_set(key: *const c_char, value: *const c_char
 }
 
 /// Sets a key; returns 0 or the error number.
+#[cold]
 pub(crate) fn set(key: Key, value: &[u8]) -> c_int {
     match global::change(key, value) {
         Ok(()) => 0,
@@ -135,6 +139,7 @@ pub(crate) fn set(key: Key, value: &[u8]) -> c_int {
     }
 }
 
+#[cold]
 fn find_key(name: &CStr) -> Option<Key> {
     Key::ALL.into_iter().find(|key| key.name().as_bytes() == name.to_bytes())
 }

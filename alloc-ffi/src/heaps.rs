@@ -33,6 +33,7 @@ pub unsafe extern "C" fn stratalloc_heap_create(
     heap
 }
 
+#[cold]
 fn create(text: &CStr) -> Result<*mut PrivateHeap, c_int> {
     let mut settings = Settings::DEFAULT;
     let mut sound = true;
@@ -65,6 +66,7 @@ fn create(text: &CStr) -> Result<*mut PrivateHeap, c_int> {
 ///
 /// # Safety
 /// `heap` is null or comes from [`stratalloc_heap_create`]; neither it nor any of its blocks is used again.
+#[cold]
 #[cfg_attr(preload, unsafe(no_mangle))]
 pub unsafe extern "C" fn stratalloc_heap_destroy(heap: *mut PrivateHeap) {
     if heap.is_null() {
@@ -125,6 +127,7 @@ pub unsafe extern "C" fn stratalloc_heap_free(heap: *const PrivateHeap, block: *
 ///
 /// # Safety
 /// `heap` comes from [`stratalloc_heap_create`].
+#[cold]
 #[cfg_attr(preload, unsafe(no_mangle))]
 pub unsafe extern "C" fn stratalloc_heap_bytes(heap: *const PrivateHeap) -> usize {
     // SAFETY: the caller's contract.

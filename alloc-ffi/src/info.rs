@@ -55,6 +55,7 @@ pub struct Mallinfo2 {
 }
 
 /// What the heap holds, in `int`s.
+#[cold]
 #[cfg_attr(preload, unsafe(no_mangle))]
 pub extern "C" fn mallinfo() -> Mallinfo {
     mallinfo_now()
@@ -83,10 +84,12 @@ pub(crate) fn mallinfo_now() -> Mallinfo {
     }
 }
 
+#[cold]
 fn mallinfo2_now() -> Mallinfo2 {
     alloc_stats::output::with_snapshot(summary)
 }
 
+#[cold]
 fn summary(snapshot: &Snapshot) -> Mallinfo2 {
     let allocated = snapshot.allocated_bytes() as usize;
     let arena = (snapshot.committed_bytes() as usize).max(allocated);
@@ -144,6 +147,7 @@ pub(crate) fn set_option(parameter: c_int, value: c_int) -> c_int {
 ///
 /// # Safety
 /// `stream` is an open `FILE` for writing.
+#[cold]
 #[cfg_attr(preload, unsafe(no_mangle))]
 pub unsafe extern "C" fn malloc_info(options: c_int, stream: *mut c_void) -> c_int {
     if options != 0 {
@@ -174,6 +178,7 @@ fn write_xml(s: &Snapshot, out: &mut dyn Sink) {
 }
 
 /// The elements that a heap and the whole document have in common.
+#[cold]
 fn totals(s: &Snapshot, out: &mut dyn Sink) {
     let info = summary(s);
     let [fast, rest] = [info.smblks, info.ordblks - info.smblks];
@@ -188,6 +193,7 @@ fn totals(s: &Snapshot, out: &mut dyn Sink) {
 }
 
 /// One line: an element that has begun, with further attributes.
+#[cold]
 fn element(out: &mut dyn Sink, start: &str, attributes: &[(&str, u64)]) {
     out.put_str(start);
     for &(name, value) in attributes {
@@ -201,6 +207,7 @@ fn element(out: &mut dyn Sink, start: &str, attributes: &[(&str, u64)]) {
 }
 
 /// Writes the heap's state to standard error, for people.
+#[cold]
 #[cfg_attr(preload, unsafe(no_mangle))]
 pub extern "C" fn malloc_stats() {
     alloc_stats::output::to_fd(2, alloc_stats::Format::Text);

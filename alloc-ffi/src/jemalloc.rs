@@ -21,6 +21,7 @@ enum Value {
 ///
 /// # Safety
 /// `name` is a C string; `old` and `old_len` are both null or describe a buffer; `new` is null or as long as `new_len`.
+#[cold]
 #[cfg_attr(preload, unsafe(no_mangle))]
 pub unsafe extern "C" fn mallctl(
     name: *const c_char,

@@ -29,7 +29,6 @@ pub unsafe extern "C" fn malloc(size: usize) -> *mut c_void {
 struct Malloc;
 
 impl global::AllocSlow for Malloc {
-    #[cold]
     #[inline(never)]
     extern "C" fn slow(size: usize) -> *mut u8 {
         or_enomem(global::alloc_slow(size)).cast()
@@ -67,7 +66,6 @@ pub(crate) unsafe fn release(ptr: *mut c_void) {
 struct Free;
 
 impl global::FreeSlow for Free {
-    #[cold]
     #[inline(never)]
     unsafe extern "C" fn slow(block: *mut u8) {
         if block.is_null() {
@@ -238,6 +236,7 @@ pub unsafe extern "C" fn posix_memalign(out: *mut *mut c_void, align: usize, siz
 ///
 /// # Safety
 /// As for [`malloc`].
+#[cold]
 #[cfg_attr(preload, unsafe(no_mangle))]
 pub unsafe extern "C" fn valloc(size: usize) -> *mut c_void {
     allocate_aligned(page_size(), size)
@@ -247,6 +246,7 @@ pub unsafe extern "C" fn valloc(size: usize) -> *mut c_void {
 ///
 /// # Safety
 /// As for [`malloc`].
+#[cold]
 #[cfg_attr(preload, unsafe(no_mangle))]
 pub unsafe extern "C" fn pvalloc(size: usize) -> *mut c_void {
     allocate_pages(size)

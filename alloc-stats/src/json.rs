@@ -19,6 +19,7 @@ impl Writer<'_> {
         self.first = false;
     }
 
+    #[cold]
     fn key(&mut self, key: &str) {
         self.comma();
         self.string(key);
@@ -26,6 +27,7 @@ impl Writer<'_> {
     }
 
     /// Text with the escapes that JSON asks for; bytes beyond ASCII do not occur in names and are replaced.
+    #[cold]
     fn string(&mut self, text: &str) {
         self.out.put(b"\"");
         for &byte in text.as_bytes() {
@@ -59,6 +61,7 @@ impl Writer<'_> {
         self.first = false;
     }
 
+    #[cold]
     fn object(&mut self, key: &str, pairs: &[(&str, u64)]) {
         self.key(key);
         self.open(b"{");

@@ -41,6 +41,7 @@ impl About<'static> {
 }
 
 /// Renders a snapshot in `format`; nothing for [`Format::Off`].
+#[cold]
 pub fn render(format: Format, snapshot: &Snapshot, about: &About<'_>, sink: &mut dyn Sink) {
     match format {
         Format::Off => {}

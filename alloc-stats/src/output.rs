@@ -101,6 +101,7 @@ pub fn at_exit() {
     });
 }
 
+#[cold]
 fn write_file_once_told(settings: &Settings, snapshot: &Snapshot) {
     let pattern = settings.stats_file.as_bytes();
     let pid = sys::getpid().unsigned_abs();
@@ -143,6 +144,7 @@ impl Path {
     }
 
     /// The path with `%p` replaced by the process id.
+    #[cold]
     fn expand(pattern: &[u8], pid: u32) -> Self {
         let mut path = Self::new();
         let mut digits = [0; 20];

@@ -38,6 +38,7 @@ fn name(name: &str, out: &mut dyn Sink) {
     }
 }
 
+#[cold]
 fn head(metric: &str, help: &str, kind: Kind, out: &mut dyn Sink) {
     out.put_str("# HELP ");
     name(metric, out);
@@ -51,6 +52,7 @@ fn head(metric: &str, help: &str, kind: Kind, out: &mut dyn Sink) {
     });
 }
 
+#[cold]
 fn sample(metric: &str, labels: &[(&str, Label<'_>)], value: u64, out: &mut dyn Sink) {
     name(metric, out);
     for (i, (key, label)) in labels.iter().enumerate() {

@@ -155,6 +155,7 @@ pub static PROPERTIES: &[Property] = &[
     gauge("tcmalloc.thread_cache_count", "Thread caches in use.", |s| s.thread_caches.count),
 ];
 
+#[cold]
 fn virtual_bytes(s: &Snapshot) -> u64 {
     s.heap_bytes().saturating_add(s.metadata.mapped)
 }
@@ -187,6 +188,7 @@ const fn limit(bytes: u64) -> u64 {
 ///
 /// Names are those of [`PROPERTIES`], further ones of google/tcmalloc, and jemalloc's `stats.allocated`,
 /// `active`, `metadata`, `resident`, `mapped` and `retained`.
+#[cold]
 pub fn lookup(snapshot: &Snapshot, name: &[u8]) -> Option<u64> {
     let value = match PROPERTIES.iter().find(|p| p.name.as_bytes() == name) {
         Some(property) => property.value,

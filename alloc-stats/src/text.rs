@@ -146,6 +146,7 @@ fn events(s: &Snapshot, out: &mut dyn Sink) {
     }
 }
 
+#[cold]
 fn line(sign: &str, bytes: u64, what: &str, out: &mut dyn Sink) {
     out.put_str(sign);
     put_number(bytes, 14, out);
@@ -173,6 +174,7 @@ pub(crate) fn put_thousandth(value: u64, out: &mut dyn Sink) {
     out.put_dec(value % 10);
 }
 
+#[cold]
 fn put_number(value: u64, width: usize, out: &mut dyn Sink) {
     let mut digits = [0; 20];
     put_right(decimal(value, &mut digits), width, out);

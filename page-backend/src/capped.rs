@@ -46,6 +46,7 @@ unsafe impl<B: PageBackend> PageBackend for Capped<B> {
         self.inner.granule_of(tier)
     }
 
+    #[cold]
     fn map(&self, size: usize, align: usize) -> Result<Mapping, MapError> {
         let granule = self.inner.granule();
         // An overflow gives 0, which the inner backend refuses.
@@ -55,11 +56,13 @@ unsafe impl<B: PageBackend> PageBackend for Capped<B> {
         Ok(mapping)
     }
 
+    #[cold]
     unsafe fn purge(&self, ptr: NonNull<u8>, size: usize, tier: Tier) -> Result<(), MapError> {
         // SAFETY: as the caller vouches.
         unsafe { self.inner.purge(ptr, size, tier) }
     }
 
+    #[cold]
     unsafe fn restore(&self, ptr: NonNull<u8>, size: usize, tier: Tier) -> Result<(), MapError> {
         // SAFETY: as the caller vouches.
         unsafe { self.inner.restore(ptr, size, tier) }
@@ -69,11 +72,13 @@ unsafe impl<B: PageBackend> PageBackend for Capped<B> {
         self.inner.fills_huge_pages(tier)
     }
 
+    #[cold]
     unsafe fn set_holes(&self, ptr: NonNull<u8>, size: usize, tier: Tier, holes: bool) {
         // SAFETY: as the caller vouches.
         unsafe { self.inner.set_holes(ptr, size, tier, holes) }
     }
 
+    #[cold]
     unsafe fn unmap(&self, ptr: NonNull<u8>, size: usize, tier: Tier) -> Result<(), MapError> {
         // SAFETY: as the caller vouches.
         unsafe { self.inner.unmap(ptr, size, tier)? };
@@ -81,11 +86,13 @@ unsafe impl<B: PageBackend> PageBackend for Capped<B> {
         Ok(())
     }
 
+    #[cold]
     unsafe fn grow(&self, ptr: NonNull<u8>, size: usize, extra: usize, tier: Tier) -> Result<(), MapError> {
         // SAFETY: as the caller vouches.
         self.counted(extra, || unsafe { self.inner.grow(ptr, size, extra, tier) })
     }
 
+    #[cold]
     unsafe fn remap(
         &self,
         ptr: NonNull<u8>,
@@ -112,6 +119,7 @@ unsafe impl<B: PageBackend> PageBackend for Capped<B> {
         self.inner.tiers()
     }
 
+    #[cold]
     fn name(&self, tier: Tier) -> &'static str {
         self.inner.name(tier)
     }

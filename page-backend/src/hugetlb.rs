@@ -122,6 +122,7 @@ impl Hugetlb {
     }
 
     /// Maps a fresh unnamed file of a hugetlbfs, at `at` or anywhere if null.
+    #[cold]
     fn reserve_file(&self, mount: &CStr, at: *mut u8, size: usize) -> Result<NonNull<u8>, Errno> {
         let fd = sys::open(mount, libc::O_TMPFILE | libc::O_RDWR, 0o600)?;
         let mapped = match sys::stat_fs_page_size(fd) {
@@ -138,6 +139,7 @@ impl Hugetlb {
     }
 
     /// Takes every page of a reserved range, or gives the whole range back.
+    #[cold]
     fn take(&self, ptr: NonNull<u8>, size: usize) -> Result<(), MapError> {
         // SAFETY: the range was just mapped by us and holds nothing.
         let Err(errno) = (unsafe { populate(ptr, size, self.size.bytes()) }) else { return Ok(()) };
@@ -155,6 +157,7 @@ impl Hugetlb {
         Ok(())
     }
 
+    #[cold]
     fn reserve_error(&self, errno: Errno, step: Step, size: usize) -> MapError {
         let mut error = MapError::mapping(errno, step, size);
         if errno == Errno::ENOMEM && error.reason == Reason::NoMemory {
@@ -172,6 +175,7 @@ unsafe impl PageBackend for Hugetlb {
         self.size.bytes()
     }
 
+    #[cold]
     fn map(&self, size: usize, align: usize) -> Result<Mapping, MapError> {
         check_request(size, align, self.granule())?;
         self.check_forked()?;
@@ -185,6 +189,7 @@ unsafe impl PageBackend for Hugetlb {
         Err(MapError::refused(Reason::Unsupported, Step::Purge))
     }
 
+    #[cold]
     unsafe fn unmap(&self, ptr: NonNull<u8>, size: usize, _tier: Tier) -> Result<(), MapError> {
         let mask = self.granule() - 1;
         if (ptr.addr().get() | size) & mask != 0 || size == 0 {
@@ -196,6 +201,7 @@ unsafe impl PageBackend for Hugetlb {
         Ok(())
     }
 
+    #[cold]
     unsafe fn grow(&self, ptr: NonNull<u8>, size: usize, extra: usize, _tier: Tier) -> Result<(), MapError> {
         check_request(extra, self.granule(), self.granule())?;
         self.check_forked()?;

@@ -119,6 +119,7 @@ impl<B: PageBackend> Locked<B> {
     }
 
     /// Takes `size` bytes out of the budget if fork, budget and limit allow it.
+    #[cold]
     fn reserve(&self, size: usize) -> Result<(), MapError> {
         if self.forked.load(Relaxed) {
             return Err(MapError::refused(Reason::Forked, Step::Lock));
@@ -136,6 +137,7 @@ impl<B: PageBackend> Locked<B> {
     ///
     /// # Safety
     /// The range is the caller's own.
+    #[cold]
     unsafe fn lock(&self, ptr: NonNull<u8>, size: usize, inner: Tier) -> Result<(), MapError> {
         self.reserve(size)?;
         // SAFETY: as the caller vouches.
@@ -169,6 +171,7 @@ unsafe fn lock_range(ptr: NonNull<u8>, size: usize, time: LockTime) -> Result<()
 }
 
 /// The kernel says `ENOMEM`, `EAGAIN` or, with a limit of 0, `EPERM` when RLIMIT_MEMLOCK is in the way.
+#[cold]
 fn lock_error(errno: Errno) -> MapError {
     let mut error = MapError::kernel(errno, Step::Lock);
     let limit = sys::getrlimit(Limit::Locked).unwrap_or(u64::MAX);
@@ -195,6 +198,7 @@ unsafe impl<B: PageBackend> PageBackend for Locked<B> {
         self.inner.granule_of(self.split(tier).0)
     }
 
+    #[cold]
     fn map(&self, size: usize, align: usize) -> Result<Mapping, MapError> {
         let mapping = self.inner.map(size, align)?;
         if !self.needs_lock(mapping.tier) {
@@ -261,6 +265,7 @@ unsafe impl<B: PageBackend> PageBackend for Locked<B> {
         Ok(())
     }
 
+    #[cold]
     unsafe fn grow(&self, ptr: NonNull<u8>, size: usize, extra: usize, tier: Tier) -> Result<(), MapError> {
         let (inner, locked) = self.split(tier);
         // SAFETY: as the caller vouches.
@@ -281,6 +286,7 @@ unsafe impl<B: PageBackend> PageBackend for Locked<B> {
         }
     }
 
+    #[cold]
     unsafe fn remap(
         &self,
         ptr: NonNull<u8>,
@@ -346,6 +352,7 @@ unsafe impl<B: PageBackend> PageBackend for Locked<B> {
         }
     }
 
+    #[cold]
     fn usage(&self, tier: Tier) -> Usage {
         let (inner, locked) = self.split(tier);
         let mut usage = self.inner.usage(inner);

@@ -89,6 +89,7 @@ unsafe impl PageBackend for Mmap {
         Ok(Mapping { ptr, len: size, tier: Tier(0) })
     }
 
+    #[cold]
     unsafe fn purge(&self, ptr: NonNull<u8>, size: usize, _tier: Tier) -> Result<(), MapError> {
         let advise = |advice| loop {
             // SAFETY: the range is ours and nothing uses its content, as the caller vouches.
@@ -125,6 +126,7 @@ unsafe impl PageBackend for Mmap {
         }
     }
 
+    #[cold]
     unsafe fn unmap(&self, ptr: NonNull<u8>, size: usize, _tier: Tier) -> Result<(), MapError> {
         if !cfg!(miri) {
             // SAFETY: the range is ours and not used again, as the caller vouches.
@@ -144,6 +146,7 @@ unsafe impl PageBackend for Mmap {
         Ok(())
     }
 
+    #[cold]
     unsafe fn remap(
         &self,
         ptr: NonNull<u8>,

@@ -49,6 +49,7 @@ pub struct Pool {
 
 impl Pool {
     /// Reads the pool of a size; `None` if the kernel has no such pool or does not show it.
+    #[cold]
     pub fn read(size: HugeSize) -> Option<Self> {
         let [total, free, reserved, surplus, surplus_max] = files(size);
         let surplus = numbers::read(surplus)?;

@@ -151,6 +151,7 @@ impl System {
     /// Puts a list of sources in effect for later `map` calls. Memory mapped before stays valid on its tier.
     ///
     /// Returns whether it did: only the first call with a list that is not empty has an effect.
+    #[cold]
     pub fn configure(&self, config: &SystemConfig<'_>) -> bool {
         if config.links.is_empty() || self.configured.swap(true, Ordering::Relaxed) {
             return false;
@@ -294,6 +295,7 @@ unsafe impl PageBackend for System {
         usage
     }
 
+    #[cold]
     fn after_fork_in_child(&self) {
         for link in self.links() {
             link.pages.after_fork_in_child();

@@ -58,6 +58,8 @@ pub(crate) fn run(args: &[OsString]) -> Outcome {
 pub(crate) fn build(target: Option<&str>) -> Result<PathBuf, String> {
     let mut args = vec!["--cfg".to_owned(), "preload".to_owned()];
     args.extend(LINK_ARGS.iter().flat_map(|arg| ["-C".to_owned(), format!("link-arg={arg}")]));
+    let layout = workspace::root().join("alloc-ffi/layout.ld");
+    args.extend(["-C".to_owned(), format!("link-arg=-Wl,-T,{}", layout.display())]);
     let dir = build_crate("cdylib", target, &workspace::target_dir(), &args)?;
     let library = split_debug(&dir.join("liballoc_ffi.so"), &dir, target)?;
     link_soname(&dir)?;

@@ -54,7 +54,7 @@ impl BatchId {
         UNUSED.pop()
     }
 
-    #[cold]
+    #[inline(never)]
     fn make() -> Option<Self> {
         let mut made = CHUNKS_MADE.lock();
         if let Some(batch) = UNUSED.pop() {

@@ -90,7 +90,7 @@ pub(crate) fn after_fork_in_child() {
     }
 }
 
-#[cold]
+#[inline(never)]
 fn bound() -> usize {
     if !BOUND_KNOWN.swap(true, Ordering::Relaxed) {
         BOUND.store(MANY.max(MANY_PER_CPU * sys::usable_cpus()), Ordering::Relaxed);

@@ -152,8 +152,8 @@ impl Drop for Inside {
     }
 }
 
-/// An object of a class whose bin is empty; null when memory is out.
-pub(crate) fn alloc_class<B: PageBackend>(engine: &Engine<B>, class: u8) -> *mut u8 {
+/// An object of a class whose bin is empty; `None` when memory is out.
+pub(crate) fn alloc_class<B: PageBackend>(engine: &Engine<B>, class: u8) -> Option<Block> {
     let Some(mut inside) = enter() else { return alloc_nested(engine, CLASSES.size_of(class), 1) };
     let object = match inside.cache() {
         _ if per_cpu::area() != 0 => {
@@ -161,12 +161,7 @@ pub(crate) fn alloc_class<B: PageBackend>(engine: &Engine<B>, class: u8) -> *mut
             per_cpu::refill(engine, class as usize)
         }
         Some(cache) => cache.refill(engine, class as usize),
-        None => {
-            let mut object = core::ptr::null_mut();
-            // SAFETY: there is room for one object.
-            unsafe { engine.take(class, 1, &mut object) };
-            object
-        }
+        None => engine.take_one(class),
     };
     free_waiting(engine);
     object
@@ -174,22 +169,16 @@ pub(crate) fn alloc_class<B: PageBackend>(engine: &Engine<B>, class: u8) -> *mut
 
 /// A large block.
 pub(crate) fn alloc_large<B: PageBackend>(engine: &Engine<B>, size: usize, align: usize) -> Option<Block> {
-    let Some(_inside) = enter_without_cache() else {
-        let block = NonNull::new(alloc_nested(engine, size, align))?;
-        return Some(Block { ptr: block, zeroed: false });
-    };
+    let Some(_inside) = enter_without_cache() else { return alloc_nested(engine, size, align) };
     engine.alloc_large(size, align)
 }
 
 /// What a call gets that interrupted the slow path of its own thread: an object if no lock is in the way, else a mapping.
 #[cold]
-fn alloc_nested<B: PageBackend>(engine: &Engine<B>, size: usize, align: usize) -> *mut u8 {
-    if let Some(class) = CLASSES.class_of_aligned(size, align)
-        && let Some(object) = engine.try_take_one(class)
-    {
-        return object.as_ptr();
-    }
-    side::alloc(size, align)
+fn alloc_nested<B: PageBackend>(engine: &Engine<B>, size: usize, align: usize) -> Option<Block> {
+    let object = CLASSES.class_of_aligned(size, align).and_then(|class| engine.try_take_one(class));
+    let ptr = object.or_else(|| NonNull::new(side::alloc(size, align)))?;
+    Some(Block { ptr, zeroed: false })
 }
 
 /// Frees an object of a class whose bin is full, or has it on top already.

@@ -7,9 +7,9 @@ use super::bins::{self, Slot};
 use super::cache::Cache;
 use super::need::State;
 use super::{budget, slots};
-use crate::heap::Engine;
+use crate::heap::{Block, Engine};
 use crate::report::{self, Fault};
-use core::ptr::null_mut;
+use core::ptr::{NonNull, null_mut};
 use core::sync::atomic::Ordering;
 use page_backend::PageBackend;
 use size_classes::{CLASS_COUNT, CLASSES, MAX_BATCH};
@@ -64,15 +64,15 @@ impl<'a> OpenBin<'a> {
         slots::slots(self.level())
     }
 
-    /// Refills a bin that has run dry and returns one object; null when memory is out.
-    pub(super) fn refill<B: PageBackend>(&mut self, engine: &Engine<B>) -> *mut u8 {
+    /// Refills a bin that has run dry and returns one object; `None` when memory is out.
+    pub(super) fn refill<B: PageBackend>(&mut self, engine: &Engine<B>) -> Option<Block> {
         if self.len() > 0 {
             // Another thread of this CPU has filled the bin since the miss.
             // SAFETY: the cursor points to the top object.
             unsafe {
                 let object = self.cursor.read();
                 self.cursor = self.cursor.sub(1);
-                return object;
+                return Some(Block { ptr: NonNull::new(object)?, zeroed: false });
             }
         }
         let mut state = self.state;
@@ -83,12 +83,12 @@ impl<'a> OpenBin<'a> {
         let mut objects = [null_mut(); MAX_BATCH];
         // SAFETY: `want` is at most a batch.
         let taken = unsafe { engine.take(self.class as u8, want, objects.as_mut_ptr()) };
-        let Some((&mut first, rest)) = objects[..taken].split_first_mut() else { return null_mut() };
+        let (&mut first, rest) = objects[..taken.count].split_first_mut()?;
         // The lowest address comes out first: neighbours in use stay neighbours in memory.
         rest.reverse();
         // SAFETY: the bin is empty and its room is at least `want - 1`.
         unsafe { self.append(rest) };
-        first
+        Some(Block { ptr: NonNull::new(first)?, zeroed: taken.zeroed })
     }
 
     /// Adds objects on top.

@@ -17,7 +17,7 @@ use super::cache::{Cache, Due};
 use super::open_bin::OpenBin;
 use super::rseq;
 use crate::arena::Pool;
-use crate::heap::Engine;
+use crate::heap::{Block, Engine};
 use crate::lock::{Lock, Rank};
 use crate::page_map::ROOT_LEN;
 use crate::report;
@@ -117,6 +117,7 @@ pub(crate) unsafe fn push(area: isize, class: usize, object: *mut u8) -> bool {
 }
 
 /// Puts this front end in use, where libc, kernel and machine allow it.
+#[cold]
 pub(crate) fn put_in_use() {
     if STATE.load(Ordering::Relaxed) == UNTRIED
         && STATE.compare_exchange(UNTRIED, TRYING, Ordering::Relaxed, Ordering::Relaxed).is_ok()
@@ -230,13 +231,8 @@ fn make(cpu: usize) -> Option<&'static CpuCache> {
 }
 
 /// Refills the current CPU's bin and returns one object; null when memory is out.
-pub(crate) fn refill<B: PageBackend>(engine: &Engine<B>, class: usize) -> *mut u8 {
-    let Some(mut bin) = open(class) else {
-        let mut object = null_mut();
-        // SAFETY: there is room for one object.
-        unsafe { engine.take(class as u8, 1, &mut object) };
-        return object;
-    };
+pub(crate) fn refill<B: PageBackend>(engine: &Engine<B>, class: usize) -> Option<Block> {
+    let Some(mut bin) = open(class) else { return engine.take_one(class as u8) };
     let object = bin.refill(engine);
     close(engine, bin);
     object
@@ -293,6 +289,7 @@ fn with_cpu_stopped(
 }
 
 /// Empties the caches of all CPUs.
+#[cold]
 pub(crate) fn drain_all<B: PageBackend>(engine: &Engine<B>) {
     for cpu in 0..cpus() {
         if let Some(cpu_cache) = cache_of(cpu) {

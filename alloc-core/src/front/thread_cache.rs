@@ -7,7 +7,7 @@
 use super::bins::Bins;
 use super::cache::{Cache, Due};
 use super::open_bin::OpenBin;
-use crate::heap::Engine;
+use crate::heap::{Block, Engine};
 use core::mem::MaybeUninit;
 use core::ptr::{NonNull, null_mut};
 use core::sync::atomic::{AtomicBool, AtomicPtr};
@@ -56,7 +56,7 @@ impl ThreadCache {
     }
 
     /// Refills an empty bin and returns one object; null when memory is out.
-    pub(crate) fn refill<B: PageBackend>(&mut self, engine: &Engine<B>, class: usize) -> *mut u8 {
+    pub(crate) fn refill<B: PageBackend>(&mut self, engine: &Engine<B>, class: usize) -> Option<Block> {
         let object = self.open(class).refill(engine);
         self.event(engine);
         object

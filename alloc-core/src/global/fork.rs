@@ -29,7 +29,6 @@ static FORKING_THREAD: AtomicUsize = AtomicUsize::new(0);
 ///
 /// A fork from a signal handler that interrupted the slow path takes no lock: the thread may hold some already, and goes on in
 /// the child to give them back.
-#[cold]
 pub(super) extern "C" fn prepare() {
     let Some(inside) = front::enter_existing() else { return };
     registry::lock_for_fork();
@@ -68,7 +67,6 @@ unsafe fn unlock() -> Option<front::Inside> {
 }
 
 /// After the fork, in the parent.
-#[cold]
 pub(super) extern "C" fn in_parent() {
     // SAFETY: libc calls this after `prepare`.
     unsafe {
@@ -79,7 +77,6 @@ pub(super) extern "C" fn in_parent() {
 }
 
 /// After the fork, in the child.
-#[cold]
 pub(super) extern "C" fn in_child() {
     // SAFETY: libc calls this after `prepare`, and the child has no other thread.
     unsafe {

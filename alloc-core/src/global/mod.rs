@@ -91,38 +91,33 @@ pub fn alloc(size: usize) -> *mut u8 {
 }
 
 /// What [`alloc`] does when [`alloc_fast`] has missed.
-#[cold]
 #[inline(never)]
 pub fn alloc_slow(size: usize) -> *mut u8 {
     if size > MAX_SMALL {
         return alloc_large(size, 1).map_or(null_mut(), |block| block.ptr.as_ptr());
     }
-    alloc_in_class(CLASSES.class_of(size))
+    alloc_in_class(CLASSES.class_of(size)).map_or(null_mut(), |block| block.ptr.as_ptr())
 }
 
 /// An object of a class, from this CPU's or this thread's cache if that has one.
 ///
 /// With caches per CPU the thread's slot always misses, and the first thing here is the CPU's bin.
-fn alloc_in_class(class: u8) -> *mut u8 {
+fn alloc_in_class(class: u8) -> Option<Block> {
     let area = per_cpu::area();
     // SAFETY: the table's classes are below BINS.
     let object = if area != 0 { unsafe { per_cpu::pop(area, class as usize) } } else { pop(class) };
-    if !object.is_null() {
-        return object;
+    match NonNull::new(object) {
+        Some(ptr) => Some(Block { ptr, zeroed: false }),
+        None => refill(class),
     }
-    refill(class)
 }
 
-#[cold]
 #[inline(never)]
-fn refill(class: u8) -> *mut u8 {
+fn refill(class: u8) -> Option<Block> {
     before_slow_path();
     let first = tls::slot() == sentinel_empty();
-    let mut object = front::alloc_class(&HEAP, class);
-    if object.is_null() {
-        let again = || NonNull::new(front::alloc_class(&HEAP, class));
-        object = release::retry_after_trim(CLASSES.size_of(class), again).map_or(object, NonNull::as_ptr);
-    }
+    let take = || front::alloc_class(&HEAP, class);
+    let object = take().or_else(|| release::retry_after_trim(CLASSES.size_of(class), take));
     if first && tls::slot() != sentinel_empty() {
         hooks::thread_met();
     }
@@ -136,10 +131,11 @@ pub fn alloc_aligned(align: usize, size: usize) -> *mut u8 {
     if align <= 8 {
         return alloc(size);
     }
-    if let Some(class) = CLASSES.class_of_aligned(size, align) {
-        return alloc_in_class(class);
-    }
-    alloc_large(size, align).map_or(null_mut(), |block| block.ptr.as_ptr())
+    let block = match CLASSES.class_of_aligned(size, align) {
+        Some(class) => alloc_in_class(class),
+        None => alloc_large(size, align),
+    };
+    block.map_or(null_mut(), |block| block.ptr.as_ptr())
 }
 
 /// What every allocation sees to before it takes new memory: that the settings are read, and that the child of an unannounced
@@ -161,24 +157,17 @@ fn alloc_large(size: usize, align: usize) -> Option<Block> {
 
 /// A block of at least `size` bytes, the first `size` of which are zero; null when memory is out.
 pub fn alloc_zeroed(size: usize) -> *mut u8 {
-    if size > MAX_SMALL {
-        return match alloc_large(size, 1) {
-            None => null_mut(),
-            Some(block) => {
-                if !block.zeroed {
-                    // SAFETY: the block is fresh and has that many bytes.
-                    unsafe { block.ptr.write_bytes(0, size) };
-                }
-                block.ptr.as_ptr()
-            }
-        };
+    let block = match NonNull::new(alloc_fast(size)) {
+        Some(ptr) => Some(Block { ptr, zeroed: false }),
+        None if size > MAX_SMALL => alloc_large(size, 1),
+        None => alloc_in_class(CLASSES.class_of(size)),
+    };
+    let Some(block) = block else { return null_mut() };
+    if !block.zeroed {
+        // SAFETY: the block is fresh and has that many bytes.
+        unsafe { block.ptr.write_bytes(0, size) };
     }
-    let object = alloc(size);
-    if !object.is_null() {
-        // SAFETY: the object is fresh and has that many bytes.
-        unsafe { object.write_bytes(0, size) };
-    }
-    object
+    block.ptr.as_ptr()
 }
 
 /// Frees a block into the thread's cache; `false`, without effect, when that cannot take it: go on with [`free_slow`].
@@ -215,7 +204,6 @@ pub unsafe fn free(block: *mut u8) {
 ///
 /// # Safety
 /// As for [`free`].
-#[cold]
 #[inline(never)]
 pub unsafe fn free_slow(block: *mut u8) {
     let class = PAGE_MAP.class_of(block.addr());
@@ -232,7 +220,6 @@ pub unsafe fn free_slow(block: *mut u8) {
 ///
 /// # Safety
 /// As for [`free`]; `class` is the class of the block's page.
-#[cold]
 #[inline(never)]
 unsafe fn free_missed(block: *mut u8, class: u8) {
     let Some(address) = NonNull::new(block) else { return };

@@ -114,7 +114,7 @@ pub(super) fn on_thread_end(gone: Gone) {
 }
 
 /// Gives back one part of the free memory in `left` and one.
-#[cold]
+#[inline(never)]
 fn release_share(left: usize) {
     if super::start::settings().release_delay == Delay::Never {
         return;
@@ -128,7 +128,7 @@ fn release_share(left: usize) {
 }
 
 /// A bounded amount of work that is due by now; what another thread is at already is left to it.
-#[cold]
+#[inline(never)]
 pub(super) fn tick() {
     let Some(inside) = front::enter_without_cache() else { return };
     if TICKING.swap(true, Ordering::Acquire) {

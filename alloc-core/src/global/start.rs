@@ -53,7 +53,7 @@ pub(super) fn ensure() {
     }
 }
 
-#[cold]
+#[inline(never)]
 fn from_environ() {
     #[cfg(not(miri))]
     {
@@ -73,7 +73,7 @@ fn from_environ() {
 ///
 /// # Safety
 /// `envp` is a null-terminated vector of C strings that stays valid for the call.
-#[cold]
+#[inline(never)]
 pub unsafe fn with_environment(envp: *const *const c_char) {
     if STATE.compare_exchange(NOT_STARTED, STARTING, Ordering::Acquire, Ordering::Relaxed).is_err() {
         // Another thread is reading them; it would be wrong to wait for it inside malloc.
@@ -90,7 +90,7 @@ pub unsafe fn with_environment(envp: *const *const c_char) {
     STATE.store(STARTED, Ordering::Release);
 }
 
-#[cold]
+#[inline(never)]
 fn apply(settings: &Settings) {
     budget::set_total(usize::try_from(settings.max_total_thread_cache_bytes).unwrap_or(usize::MAX));
     if settings.check == Check::Full {

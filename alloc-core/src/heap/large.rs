@@ -50,7 +50,7 @@ impl<B: PageBackend> Engine<B> {
         self.carry_out_frees();
     }
 
-    #[cold]
+    #[inline(never)]
     fn alloc_large_anew(&self, pages: usize, align: usize) -> Option<Block> {
         let align_pages = align.div_ceil(PAGE_SIZE);
         // Runs are aligned up to a huge page; beyond that the block begins inside a longer run.
@@ -123,6 +123,7 @@ impl<B: PageBackend> Engine<B> {
     ///
     /// # Safety
     /// As for [`free_large`](Self::free_large).
+    #[cold]
     unsafe fn forget_large(&self, block: NonNull<u8>, span: NonNull<Span>) -> Option<usize> {
         // SAFETY: a span in the page map is valid.
         let (start, pages) = unsafe { (span.as_ref().start, span.as_ref().pages) };
@@ -209,7 +210,7 @@ impl<B: PageBackend> Engine<B> {
         self.alloc_run_of_parked(pages, align)
     }
 
-    #[cold]
+    #[inline(never)]
     fn alloc_run_of_parked(&self, pages: usize, align: usize) -> Option<Run> {
         if let Some(run) = self.pages.alloc_backed(pages, align) {
             return Some(run);

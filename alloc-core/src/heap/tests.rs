@@ -7,7 +7,7 @@ use crate::report;
 use crate::settings::{Delay, Settings};
 use core::ptr::NonNull;
 use core::sync::atomic::Ordering;
-use size_classes::PAGE_SIZE;
+use size_classes::{CLASS_COUNT, CLASSES, PAGE_SIZE};
 use std::vec::Vec;
 
 const MIB: usize = 1 << 20;
@@ -58,6 +58,23 @@ fn give(heap: &Heap, block: Block) {
 /// What the page heap believes to be in use, parked blocks included.
 fn marked(heap: &Heap) -> usize {
     heap.pages.accounts().in_use()
+}
+
+#[test]
+fn objects_are_known_to_be_zero_until_somebody_has_had_them() {
+    let heap = heap();
+    let class = CLASSES.class_of(CLASSES.size_of(CLASS_COUNT as u8 - 1));
+    let first = heap.take_one(class).unwrap();
+    assert!(first.zeroed, "its span is of memory that nobody has written to");
+    // SAFETY: the object is this test's, and was taken from this heap.
+    unsafe {
+        first.ptr.write_bytes(1, CLASSES.size_of(class));
+        heap.put(class, &first.ptr.as_ptr(), 1, false);
+    }
+    let again = heap.take_one(class).unwrap();
+    assert_eq!((again.ptr, again.zeroed), (first.ptr, false));
+    // SAFETY: as above.
+    unsafe { heap.put(class, &again.ptr.as_ptr(), 1, false) };
 }
 
 #[test]
@@ -124,7 +141,7 @@ fn parked_memory_is_used_before_more_is_touched() {
     assert_eq!(marked(&heap), MIB);
     let mut object = core::ptr::null_mut();
     // SAFETY: there is room for one object.
-    assert_eq!(unsafe { heap.take(1, 1, &mut object) }, 1);
+    assert_eq!(unsafe { heap.take(1, 1, &mut object) }.count, 1);
     assert_eq!(object, first.ptr.as_ptr(), "the lowest place is taken, as if nothing had been parked");
     let longer = take(&heap, 6 * MIB);
     give(&heap, longer);

@@ -77,7 +77,7 @@ impl Records {
 
 impl<B: PageBackend> PageHeap<B> {
     /// Takes a run that the mapped memory could not give.
-    #[cold]
+    #[inline(never)]
     pub(super) fn alloc_slow(&self, pages: usize, align: usize) -> Option<Taken> {
         let len = pages.div_ceil(HUGE_PAGES);
         let align_len = align.div_ceil(HUGE_PAGES);
@@ -218,6 +218,7 @@ impl<B: PageBackend> PageHeap<B> {
     ///
     /// # Safety
     /// The records are live, detached, wholly free, of this heap and one tier; the lock is not held.
+    #[cold]
     pub(super) unsafe fn unmap_detached(&self, first: *mut Tracker, len: usize) -> bool {
         // SAFETY: detached records are this thread's alone, but for walks under the lock, which only read.
         unsafe {
@@ -260,6 +261,7 @@ impl<B: PageBackend> PageHeap<B> {
     }
 
     /// Unmaps free ranges of at least `least` huge pages, whatever is behind them. Returns how many huge pages went.
+    #[cold]
     pub(super) fn unmap_free_ranges(&self, least: usize) -> usize {
         let mut gone = 0;
         loop {

@@ -161,7 +161,7 @@ impl Inner {
         }
     }
 
-    #[cold]
+    #[inline(never)]
     unsafe fn take_huge_page(&mut self, memory: Memory) -> Option<*mut Tracker> {
         // SAFETY: the lock is held.
         unsafe {
@@ -192,7 +192,7 @@ impl Inner {
     }
 
     /// The kernel will give the whole of a huge page when its first page is touched.
-    #[cold]
+    #[inline(never)]
     unsafe fn fill(&mut self, t: *mut Tracker) {
         // SAFETY: the caller holds the lock, and `t` is live.
         unsafe {

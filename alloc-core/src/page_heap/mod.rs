@@ -176,7 +176,7 @@ impl<B: PageBackend> PageHeap<B> {
     }
 
     /// Pays what is owed for pages that had no memory: restores purged ones and keeps to the hard limit.
-    #[cold]
+    #[inline(never)]
     fn ready(&self, taken: Taken, pages: usize) -> bool {
         if taken.marked.purged && !self.restore(taken.ptr, pages, taken.tier) {
             return false;
@@ -196,7 +196,7 @@ impl<B: PageBackend> PageHeap<B> {
 
     /// Tells the backend that the huge pages from `ptr` on, which `pages` pages have just been taken from, have
     /// no holes any more.
-    #[cold]
+    #[inline(never)]
     fn close_holes(&self, ptr: NonNull<u8>, pages: usize, tier: Tier) {
         let size = (pages * PAGE_SIZE).next_multiple_of(tracker::HUGE_SIZE);
         // SAFETY: the huge pages belong to this heap, on this tier.

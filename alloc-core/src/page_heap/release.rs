@@ -72,6 +72,7 @@ impl<B: PageBackend> PageHeap<B> {
 
     /// Releases up to `len` huge pages of the range that has been free the longest. Returns how many backed
     /// pages went, 0 when the backend failed; `None` when there is nothing that can go.
+    #[cold]
     fn release_range(&self, len: usize) -> Option<usize> {
         // SAFETY: records are used under the lock while they are listed, and by this thread alone once cut out.
         unsafe {
@@ -205,6 +206,7 @@ impl<B: PageBackend> PageHeap<B> {
 
     /// Purges free parts of the sparsest huge page in use. Returns how many backed pages went; `None` when
     /// nothing is left to purge.
+    #[cold]
     fn release_parts(&self) -> Option<usize> {
         // Positions, lengths, and how many pages of each are backed.
         let mut rows = [(0, 0, 0); ROWS];
@@ -328,7 +330,7 @@ impl<B: PageBackend> PageHeap<B> {
     }
 
     /// Evicts what the cache holds over its limit; called after a free.
-    #[cold]
+    #[inline(never)]
     pub(super) fn evict(&self, pages: usize, parts: bool) {
         let released = self.release(pages * PAGE_SIZE, ReleaseMode::WholeHugePages);
         self.inner.lock().decay.note_evicted(released / PAGE_SIZE);

@@ -12,6 +12,7 @@ const ROWS: usize = 16;
 
 impl<B: PageBackend> PageHeap<B> {
     /// Restores the purged pages of a run that has just been taken. On failure the run is given back.
+    #[cold]
     pub(super) fn restore(&self, ptr: NonNull<u8>, pages: usize, tier: Tier) -> bool {
         let start = ptr.as_ptr().addr() / PAGE_SIZE;
         let mut from = start;

@@ -33,7 +33,6 @@ impl Settings {
     /// unless `STRATALLOC_CONF` is set, then what `file` does, then `STRATALLOC_CONF`.
     ///
     /// Pure: problems go to `report`. Of a variable that occurs twice the first counts, as for `getenv`.
-    #[cold]
     pub fn from_entries<'a>(
         entries: impl Iterator<Item = &'a [u8]>,
         file: impl FnOnce(&mut Self),

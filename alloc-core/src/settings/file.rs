@@ -18,7 +18,7 @@ pub const MOST_TOLD: usize = 10;
 
 /// Reads the file at `path` as [`read`] does, and hands the lines about what is wrong in it to `tell`: of the first
 /// [`MOST_TOLD`] problems, and one line with the number of all others.
-#[cold]
+#[inline(never)]
 pub fn read_and_tell(path: &CStr, settings: &mut Settings, tell: &mut dyn FnMut(Message)) {
     let mut problems = 0;
     read(path, settings, &mut |problem| {
@@ -35,7 +35,7 @@ pub fn read_and_tell(path: &CStr, settings: &mut Settings, tell: &mut dyn FnMut(
 
 /// Reads the file at `path` into `settings` with system calls alone. What is wrong in it is reported with its line,
 /// and skipped. A file that is not there is nothing to report.
-#[cold]
+#[inline(never)]
 pub fn read(path: &CStr, settings: &mut Settings, report: &mut dyn FnMut(&Problem<'_>)) {
     // What stands there may be anything; opening a pipe must not wait for its writer.
     let fd = match sys::open(path, libc::O_RDONLY | libc::O_NONBLOCK | libc::O_NOCTTY, 0) {
@@ -102,6 +102,7 @@ impl<'s> Lines<'s> {
     }
 
     /// Ends the line, as a line feed or the end of the file does.
+    #[cold]
     pub(super) fn end(&mut self, report: &mut dyn FnMut(&Problem<'_>)) {
         self.number += 1;
         let number = self.number;

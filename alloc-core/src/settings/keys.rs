@@ -260,6 +260,7 @@ pub fn is_near_our_variable(name: &[u8]) -> bool {
 const LONGEST: usize = 40;
 
 /// The candidate with the smallest edit distance, if at most a third of the word has to change.
+#[cold]
 pub fn nearest(word: &[u8], candidates: impl Iterator<Item = &'static str>) -> Option<&'static str> {
     let mut best = None;
     let mut least = (word.len() / 3).max(1) + 1;
@@ -274,6 +275,7 @@ pub fn nearest(word: &[u8], candidates: impl Iterator<Item = &'static str>) -> O
 
 /// Insertions, deletions and changes that turn one word into the other, letter case aside; `usize::MAX` for
 /// words that are too long to be a misspelling.
+#[cold]
 fn edit_distance(a: &[u8], b: &[u8]) -> usize {
     if a.len() > LONGEST || b.len() > LONGEST {
         return usize::MAX;

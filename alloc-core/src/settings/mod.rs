@@ -251,6 +251,7 @@ impl Settings {
     }
 
     /// Falls back to plain 4K pages, unlocked, and no outputs, if `programs` does not name this process.
+    #[cold]
     pub fn restrict_to(&mut self, executable: &[u8], command: &[u8]) {
         self.excluded = !self.names_program(executable, command);
         if self.excluded {
@@ -262,6 +263,7 @@ impl Settings {
 }
 
 /// Whether a list of names, separated by `|`, has a process's executable or command name in it.
+#[cold]
 fn names(list: &[u8], executable: &[u8], command: &[u8]) -> bool {
     let name = executable.rsplit(|&b| b == b'/').next().unwrap_or(executable);
     let name = name.strip_suffix(b" (deleted)").unwrap_or(name);

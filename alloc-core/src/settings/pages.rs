@@ -51,6 +51,7 @@ impl Settings {
         }))
     }
 
+    #[cold]
     fn link(&self, link: &chain::Link) -> LinkConfig {
         let mut config = match link.pages {
             Pages::Small => self.ordinary(),
@@ -77,6 +78,7 @@ impl Settings {
         config
     }
 
+    #[cold]
     fn huge_source(&self) -> HugeSource {
         match MountPath::new(self.hugetlbfs.as_bytes()) {
             Some(path) if !self.hugetlbfs.is_empty() => HugeSource::Mount(path),

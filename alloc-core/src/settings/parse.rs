@@ -115,6 +115,7 @@ pub fn parse<'a>(
 }
 
 /// Applies the value of a variable of gperftools.
+#[cold]
 pub fn parse_variable<'a>(
     settings: &mut Settings,
     index: u8,
@@ -152,6 +153,7 @@ fn set_origin(settings: &mut Settings, key: Key, origin: Origin) {
     }
 }
 
+#[cold]
 fn apply_as(settings: &mut Settings, key: Key, meaning: Meaning, value: &[u8]) -> Result<(), ValueError> {
     match meaning {
         Meaning::Same => apply(settings, key, value)?,
@@ -258,6 +260,7 @@ fn format(value: &[u8]) -> Result<Format, ValueError> {
     }
 }
 
+#[cold]
 fn path<const N: usize>(value: &[u8]) -> Result<Text<N>, ValueError> {
     match Text::new(value) {
         Some(text) if value.is_empty() || (value.starts_with(b"/") && !value.contains(&b',')) => Ok(text),
@@ -266,6 +269,7 @@ fn path<const N: usize>(value: &[u8]) -> Result<Text<N>, ValueError> {
 }
 
 /// Appends names separated by `|`, leaving empty ones out; all or none.
+#[cold]
 fn add_programs(settings: &mut Settings, value: &[u8]) -> Result<(), ValueError> {
     let mut programs = settings.programs;
     for name in value.split(|&b| b == b'|').map(<[u8]>::trim_ascii).filter(|name| !name.is_empty()) {

@@ -5,6 +5,7 @@ use crate::message::{Message, Sink};
 
 impl Settings {
     /// Writes the value of `key` in the form that the parser reads.
+    #[cold]
     pub fn write_value(&self, key: Key, sink: &mut dyn Sink) {
         match key {
             Key::Backend => self.backend.write(sink),

@@ -23,6 +23,7 @@ pub const fn expected<T>(expected: &'static str) -> Result<T, ValueError> {
 }
 
 /// One of a list of words.
+#[cold]
 pub fn word<T: Copy>(
     value: &[u8],
     words: &'static [&'static str],
@@ -36,6 +37,7 @@ pub fn word<T: Copy>(
 }
 
 /// `true` or `false`, and the usual other spellings.
+#[cold]
 pub fn boolean(value: &[u8]) -> Result<bool, ValueError> {
     match value {
         b"true" | b"1" | b"yes" | b"on" => Ok(true),
@@ -45,6 +47,7 @@ pub fn boolean(value: &[u8]) -> Result<bool, ValueError> {
 }
 
 /// Splits leading decimal digits off; `None` without digits or on overflow.
+#[cold]
 pub fn number(value: &[u8]) -> Option<(u64, &[u8])> {
     let digits = value.iter().take_while(|b| b.is_ascii_digit()).count();
     let (head, tail) = value.split_at_checked(digits)?;
@@ -59,6 +62,7 @@ pub fn number(value: &[u8]) -> Option<(u64, &[u8])> {
 }
 
 /// A number of bytes: `4096`, `64k`, `2MiB`, `1g`. Units are powers of 1024, in any letter case.
+#[cold]
 pub fn size(value: &[u8]) -> Result<u64, ValueError> {
     const HINT: &str = "a size such as 4096, 64k, 2MiB or 1GiB";
     let Some((count, unit)) = number(value) else { return expected(HINT) };
@@ -84,6 +88,7 @@ pub fn size(value: &[u8]) -> Result<u64, ValueError> {
 }
 
 /// A time with a unit (`500ms`, `10s`, `2m`, `1h`), or 0.
+#[cold]
 pub fn millis(value: &[u8]) -> Result<u32, ValueError> {
     const HINT: &str = "a time with a unit, such as 500ms, 10s or 2m, or 0";
     let Some((count, unit)) = number(value) else { return expected(HINT) };
@@ -104,6 +109,7 @@ pub fn millis(value: &[u8]) -> Result<u32, ValueError> {
 }
 
 /// A time with a unit, or `never`.
+#[cold]
 pub fn delay(value: &[u8]) -> Result<Delay, ValueError> {
     match value {
         b"never" | b"-1" => Ok(Delay::Never),

@@ -203,7 +203,6 @@ pub unsafe extern "C" fn new(size: usize) -> *mut u8 {
 struct New;
 
 impl global::AllocSlow for New {
-    #[cold]
     #[inline(never)]
     extern "C" fn slow(size: usize) -> *mut u8 {
         // SAFETY: the naked half gets what we got.

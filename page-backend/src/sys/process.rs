@@ -89,7 +89,7 @@ pub fn page_size() -> usize {
     if cached != UNKNOWN_PAGE_SIZE { cached } else { ask_page_size(&CACHED) }
 }
 
-#[cold]
+#[inline(never)]
 fn ask_page_size(cache: &AtomicUsize) -> usize {
     #[cfg(not(miri))]
     // SAFETY: getauxval only reads the vector that the kernel passed at the start.
