@@ -9,6 +9,8 @@
 //! a pointer that is not ours.
 
 use crate::arena::META;
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+use crate::front::per_cpu::Tables;
 use crate::lock::{Lock, Rank};
 use crate::span::Span;
 use core::ptr::NonNull;
@@ -70,11 +72,16 @@ impl Leaf {
 pub(crate) struct PageMap {
     root: [AtomicUsize; ROOT_LEN],
     zero: ClassBytes,
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    pub(crate) cpus: Tables,
 }
 
 /// Where in the map the zero table is.
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 pub(crate) const ZERO_AT: usize = core::mem::offset_of!(PageMap, zero);
+/// Where in the map the tables of the CPUs' caches are.
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+pub(crate) const CPUS_AT: usize = core::mem::offset_of!(PageMap, cpus);
 
 /// Held while a leaf is made; apart from the map, which is all zero at first and so takes no room in the file.
 static GROWING: Lock<()> = Lock::new(Rank::PageMap, ());
@@ -84,6 +91,8 @@ static GROWING: Lock<()> = Lock::new(Rank::PageMap, ());
 pub(crate) static PAGE_MAP: PageMap = PageMap {
     root: [const { AtomicUsize::new(0) }; ROOT_LEN],
     zero: [const { AtomicU8::new(0) }; LEAF_PAGES],
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    cpus: Tables::new(),
 };
 
 /// The first leaf is part of the program image, so that a small process maps nothing for it.

@@ -103,8 +103,8 @@ macro_rules! arm {
     };
 }
 
-/// A section in registers of its own, for naked functions: the class is in `rsi`, the area's offset in `rdx`, the table in
-/// `r8`; what follows finds the bins in `rcx` and the class's cursor in `rax`, may use these two, and leaves all else as it is.
+/// A section in registers of its own, for naked functions: the class is in `rsi`, the area's offset in `rdx`, an address
+/// in `r8` that the table is `{table}` bytes behind; what follows finds the bins in `rcx` and the class's cursor in `rax`, may use these two, and leaves all else as it is.
 macro_rules! straight {
     ($($body:literal),+ $(,)?) => {
         concat!(
@@ -113,7 +113,7 @@ macro_rules! straight {
             "mov qword ptr fs:[rdx + 8], rcx\n",
             "3:\n",
             "movsxd rcx, dword ptr fs:[rdx + 4]\n",
-            "mov rcx, qword ptr [r8 + rcx*8 + 16]\n",
+            "mov rcx, qword ptr [r8 + rcx*8 + {table} + 16]\n",
             "mov rax, qword ptr [rcx + rsi*8]\n",
             $($body, "\n",)+
             $crate::front::per_cpu::tail!(),

@@ -11,18 +11,12 @@ use crate::front::per_cpu;
 use crate::page_map::{self, PAGE_MAP};
 use crate::tls;
 use core::arch::{asm, naked_asm};
+use core::mem::offset_of;
 use size_classes::{CLASSES, MAX_TINY};
 
-/// The class of each small size, in steps of 8 bytes.
-static CLASS_OF: [u8; MAX_TINY / 8 + 1] = {
-    let mut classes = [0; MAX_TINY / 8 + 1];
-    let mut step = 0;
-    while step < classes.len() {
-        classes[step] = CLASSES.class_of_small(step * 8);
-        step += 1;
-    }
-    classes
-};
+/// Where in the page map the table of the CPUs' bins is, and that of the classes of small sizes.
+const BINS_AT: usize = page_map::CPUS_AT + offset_of!(per_cpu::Tables, bins);
+const CLASS_OF_AT: usize = page_map::CPUS_AT + offset_of!(per_cpu::Tables, class_of);
 
 /// A block of at least `size` bytes out of the cache in use; else what `S` gives.
 #[inline(always)]
@@ -78,12 +72,9 @@ extern "C" fn alloc_shared<S: AllocSlow>(size: usize) -> *mut u8 {
         ".cfi_startproc",
         "cmp rdi, {max}",
         "ja {slow}",
-        "lea rax, [rdi + 7]",
-        "shr rax, 3",
-        "lea rcx, [rip + {class_of}]",
-        "movzx esi, byte ptr [rax + rcx]",
+        "lea r8, [rip + {map}]",
+        "movzx esi, byte ptr [r8 + rdi + {class_of}]",
         "mov rdx, qword ptr [rip + {offset}]",
-        "lea r8, [rip + {table}]",
         per_cpu::straight!(
             "mov rax, qword ptr [rax]",
             "test rax, rax",
@@ -94,9 +85,10 @@ extern "C" fn alloc_shared<S: AllocSlow>(size: usize) -> *mut u8 {
         ".cfi_endproc",
         max = const MAX_TINY,
         slow = sym S::slow,
-        class_of = sym CLASS_OF,
+        map = sym PAGE_MAP,
+        class_of = const CLASS_OF_AT,
         offset = sym per_cpu::OFFSET,
-        table = sym per_cpu::TABLE,
+        table = const BINS_AT,
         restarts = sym per_cpu::RESTARTS,
     )
 }
@@ -111,12 +103,11 @@ unsafe extern "C" fn free_shared<S: FreeSlow>(block: *mut u8, part: usize, page:
         ".cfi_startproc",
         "cmp rsi, {parts}",
         "jae {slow}",
-        "lea rcx, [rip + {map}]",
-        "mov rax, qword ptr [rcx + rsi*8]",
-        "add rdx, rcx",
+        "lea r8, [rip + {map}]",
+        "mov rax, qword ptr [r8 + rsi*8]",
+        "add rdx, r8",
         "movzx esi, byte ptr [rdx + rax + {zero}]",
         "mov rdx, qword ptr [rip + {offset}]",
-        "lea r8, [rip + {table}]",
         per_cpu::straight!(
             "cmp qword ptr [rax], rdi",
             "je {slow}",
@@ -132,7 +123,7 @@ unsafe extern "C" fn free_shared<S: FreeSlow>(block: *mut u8, part: usize, page:
         map = sym PAGE_MAP,
         zero = const page_map::ZERO_AT,
         offset = sym per_cpu::OFFSET,
-        table = sym per_cpu::TABLE,
+        table = const BINS_AT,
         restarts = sym per_cpu::RESTARTS,
     )
 }
