@@ -20,11 +20,13 @@ use size_classes::PAGE_SIZE;
 /// Bytes in a huge page, the unit of the page heap.
 pub(crate) const HUGE_PAGE: usize = 2 << 20;
 
-const PAGE_SHIFT: u32 = PAGE_SIZE.trailing_zeros();
-const LEAF_SHIFT: u32 = 29;
+/// An address shifted right by so many bits is its page's number.
+pub const PAGE_SHIFT: u32 = PAGE_SIZE.trailing_zeros();
+/// And by so many, the number of its root word.
+pub const LEAF_SHIFT: u32 = 29;
 const ADDRESS_BITS: u32 = 48;
 /// Words of the root.
-pub(crate) const ROOT_LEN: usize = 1 << (ADDRESS_BITS - LEAF_SHIFT);
+pub const ROOT_LEN: usize = 1 << (ADDRESS_BITS - LEAF_SHIFT);
 const LEAF_PAGES: usize = 1 << (LEAF_SHIFT - PAGE_SHIFT);
 const LEAF_HUGE_PAGES: usize = (1 << LEAF_SHIFT) / HUGE_PAGE;
 
@@ -69,7 +71,7 @@ impl Leaf {
 
 /// The process's page map; see [`PAGE_MAP`].
 #[repr(C)]
-pub(crate) struct PageMap {
+pub struct PageMap {
     root: [AtomicUsize; ROOT_LEN],
     zero: ClassBytes,
     #[cfg(all(target_arch = "x86_64", not(miri)))]
@@ -78,7 +80,7 @@ pub(crate) struct PageMap {
 
 /// Where in the map the zero table is.
 #[cfg(all(target_arch = "x86_64", not(miri)))]
-pub(crate) const ZERO_AT: usize = core::mem::offset_of!(PageMap, zero);
+pub const ZERO_AT: usize = core::mem::offset_of!(PageMap, zero);
 /// Where in the map the tables of the CPUs' caches are.
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 pub(crate) const CPUS_AT: usize = core::mem::offset_of!(PageMap, cpus);
@@ -88,7 +90,7 @@ static GROWING: Lock<()> = Lock::new(Rank::PageMap, ());
 
 /// The one page map of the process: every heap's pages are in it.
 #[unsafe(link_section = ".bss.tables")]
-pub(crate) static PAGE_MAP: PageMap = PageMap {
+pub static PAGE_MAP: PageMap = PageMap {
     root: [const { AtomicUsize::new(0) }; ROOT_LEN],
     zero: [const { AtomicU8::new(0) }; LEAF_PAGES],
     #[cfg(all(target_arch = "x86_64", not(miri)))]

@@ -10,9 +10,11 @@ pub(crate) use native::{held_ranks, identity, set_held_ranks, set_slot, slot};
 #[cfg(miri)]
 pub(crate) use portable::{held_ranks, identity, set_held_ranks, set_slot, slot};
 
-/// A symbol of this crate with its version in it, so that two versions in one program do not share it.
-macro_rules! versioned {
-    ($name:literal) => {
+/// The symbol of the two words, with this crate's version in it, so that two versions in one program do not share it.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! tls_symbol {
+    () => {
         concat!(
             "stratalloc_",
             env!("CARGO_PKG_VERSION_MAJOR"),
@@ -20,8 +22,7 @@ macro_rules! versioned {
             env!("CARGO_PKG_VERSION_MINOR"),
             "_",
             env!("CARGO_PKG_VERSION_PATCH"),
-            "_",
-            $name
+            "_tls"
         )
     };
 }
@@ -47,11 +48,11 @@ mod native {
     global_asm!(
         ".section .tdata,\"awT\",@progbits",
         ".balign 16",
-        concat!(".globl ", versioned!("tls")),
-        concat!(".hidden ", versioned!("tls")),
-        concat!(".type ", versioned!("tls"), ",", tls_type!()),
-        concat!(".size ", versioned!("tls"), ", 16"),
-        concat!(versioned!("tls"), ":"),
+        concat!(".globl ", crate::tls_symbol!()),
+        concat!(".hidden ", crate::tls_symbol!()),
+        concat!(".type ", crate::tls_symbol!(), ",", tls_type!()),
+        concat!(".size ", crate::tls_symbol!(), ", 16"),
+        concat!(crate::tls_symbol!(), ":"),
         ".quad {sentinel}",
         ".quad 0",
         ".text",
@@ -66,7 +67,7 @@ mod native {
         unsafe {
             #[cfg(target_arch = "x86_64")]
             asm!(
-                concat!("mov {0}, qword ptr [rip + ", versioned!("tls"), "@GOTTPOFF]"),
+                concat!("mov {0}, qword ptr [rip + ", crate::tls_symbol!(), "@GOTTPOFF]"),
                 "add {0}, qword ptr fs:[0]",
                 out(reg) address,
                 options(nostack, readonly)
@@ -74,8 +75,8 @@ mod native {
             #[cfg(target_arch = "aarch64")]
             asm!(
                 "mrs {1}, tpidr_el0",
-                concat!("adrp {0}, :gottprel:", versioned!("tls")),
-                concat!("ldr {0}, [{0}, :gottprel_lo12:", versioned!("tls"), "]"),
+                concat!("adrp {0}, :gottprel:", crate::tls_symbol!()),
+                concat!("ldr {0}, [{0}, :gottprel_lo12:", crate::tls_symbol!(), "]"),
                 "add {0}, {0}, {1}",
                 out(reg) address,
                 out(reg) _,
@@ -94,7 +95,7 @@ mod native {
             // SAFETY: reads this thread's own word, which always holds a valid address.
             unsafe {
                 asm!(
-                    concat!("mov {0}, qword ptr [rip + ", versioned!("tls"), "@GOTTPOFF]"),
+                    concat!("mov {0}, qword ptr [rip + ", crate::tls_symbol!(), "@GOTTPOFF]"),
                     "mov {0}, qword ptr fs:[{0}]",
                     out(reg) bins,
                     options(nostack, readonly, preserves_flags)

@@ -14,16 +14,16 @@ use core::ptr;
 /// Alignment that every block has, even the smallest.
 const LEAST_ALIGNMENT: usize = 8;
 
-/// Allocates `size` bytes; of size 0 a block of its own.
-///
-/// Returns null with `ENOMEM` when there is no memory or `size` is over `PTRDIFF_MAX`.
-///
-/// # Safety
-/// As in C: the block is used within its size until it is freed.
-#[cfg_attr(preload, unsafe(no_mangle))]
-pub unsafe extern "C" fn malloc(size: usize) -> *mut c_void {
-    global::alloc_or::<Malloc>(size).cast()
-}
+alloc_core::define_alloc!(
+    /// Allocates `size` bytes; of size 0 a block of its own.
+    ///
+    /// Returns null with `ENOMEM` when there is no memory or `size` is over `PTRDIFF_MAX`.
+    ///
+    /// # Safety
+    /// As in C: the block is used within its size until it is freed.
+    #[cfg_attr(preload, unsafe(no_mangle))]
+    pub fn malloc() -> *mut c_void, Malloc
+);
 
 /// The cold half of `malloc`.
 struct Malloc;
@@ -42,15 +42,14 @@ pub(crate) fn allocate(size: usize) -> *mut c_void {
     global::alloc_or::<Malloc>(size).cast()
 }
 
-/// Frees a block of any function of this family; null is ignored.
-///
-/// # Safety
-/// `ptr` is null or a block that has not been freed, and is not used again.
-#[cfg_attr(preload, unsafe(no_mangle))]
-pub unsafe extern "C" fn free(ptr: *mut c_void) {
-    // SAFETY: the caller's contract.
-    unsafe { release(ptr) }
-}
+alloc_core::define_free!(
+    /// Frees a block of any function of this family; null is ignored.
+    ///
+    /// # Safety
+    /// The argument is null or a block that has not been freed, and is not used again.
+    #[cfg_attr(preload, unsafe(no_mangle))]
+    pub fn free, Free
+);
 
 /// The body of `free` for callers inside the library.
 ///
@@ -63,7 +62,7 @@ pub(crate) unsafe fn release(ptr: *mut c_void) {
 }
 
 /// The cold half of `free`.
-struct Free;
+pub(crate) struct Free;
 
 impl global::FreeSlow for Free {
     #[inline(never)]

@@ -9,13 +9,14 @@
 
 mod reclaim;
 
-pub(crate) use super::rseq::{RESTARTS, restarts, straight, tail};
+pub use super::rseq::RESTARTS;
+pub(crate) use super::rseq::{Descriptor, restarts};
 pub(crate) use reclaim::{CALLS_AFTER_THREAD, CALLS_AFTER_TICK, reclaim, ring};
 
 use super::bins::{self, Bins, sentinel_busy, sentinel_empty, sentinel_metadata};
 use super::cache::{Cache, Due};
 use super::open_bin::OpenBin;
-use super::rseq;
+use super::rseq::{self, STRAIGHT};
 use crate::arena::Pool;
 use crate::heap::{Block, Engine};
 use crate::lock::{Lock, Rank};
@@ -32,8 +33,10 @@ use size_classes::{CLASS_COUNT, CLASSES, MAX_TINY};
 const MAX_CPUS: usize = 1024;
 
 /// What calls on the CPUs' caches read. It is a part of the page map, so that one register reaches all of it.
-#[repr(C)]
+#[repr(C, align(32))]
 pub(crate) struct Tables {
+    /// Copies of the descriptors of the naked functions' sections: with its own each finds the rest.
+    pub(crate) descriptors: [[AtomicU64; 4]; STRAIGHT],
     /// The bins of each CPU, from CPU -2 on: its own cache's; `sentinel_empty` where it has none yet; `sentinel_busy` while it
     /// is drained.
     pub(crate) bins: [AtomicPtr<Bins>; MAX_CPUS + 2],
@@ -44,6 +47,7 @@ pub(crate) struct Tables {
 impl Tables {
     pub(crate) const fn new() -> Self {
         Self {
+            descriptors: [const { [const { AtomicU64::new(0) }; 4] }; STRAIGHT],
             bins: [const { AtomicPtr::new(null_mut()) }; MAX_CPUS + 2],
             class_of: [const { AtomicU8::new(0) }; MAX_TINY + 1],
         }
@@ -58,11 +62,10 @@ static RECORDS: Pool<CpuCache> = Pool::new();
 /// Offset of the rseq area from the thread pointer; 0 while this front end is not in use.
 static AREA: AtomicIsize = AtomicIsize::new(0);
 /// The same offset, in use or not, since it is known that the front end may be used.
-pub(crate) static OFFSET: AtomicIsize = AtomicIsize::new(0);
+pub static OFFSET: AtomicIsize = AtomicIsize::new(0);
 /// The first size and the first root word of the page map that the threads' bins do not serve: both 0 while this front end is
 /// in use.
-pub(crate) static BOUNDS: [AtomicUsize; 2] =
-    [AtomicUsize::new(BINS_SERVE[0]), AtomicUsize::new(BINS_SERVE[1])];
+pub static BOUNDS: [AtomicUsize; 2] = [AtomicUsize::new(BINS_SERVE[0]), AtomicUsize::new(BINS_SERVE[1])];
 const BINS_SERVE: [usize; 2] = [MAX_TINY + 1, ROOT_LEN];
 /// CPUs that the machine may have; 0 until then.
 static CPUS: AtomicUsize = AtomicUsize::new(0);
@@ -166,6 +169,11 @@ fn prepare() -> bool {
     }
     for entry in &TABLES.bins[..cpus + 2] {
         entry.store(sentinel_empty(), Ordering::Relaxed);
+    }
+    for (copy, original) in TABLES.descriptors.iter().zip(rseq::descriptors()) {
+        for (copy, &word) in copy.iter().zip(original.into_iter().flatten()) {
+            copy.store(word, Ordering::Relaxed);
+        }
     }
     for (size, class) in TABLES.class_of.iter().enumerate() {
         class.store(CLASSES.class_of_small(size), Ordering::Relaxed);

@@ -13,7 +13,7 @@ use core::arch::asm;
 use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
 /// Restarts of sequences by the kernel so far.
-pub(crate) static RESTARTS: AtomicU64 = AtomicU64::new(0);
+pub static RESTARTS: AtomicU64 = AtomicU64::new(0);
 
 /// How often the kernel has restarted a sequence.
 pub(crate) fn restarts() -> u64 {
@@ -55,13 +55,20 @@ pub(super) fn cpu(area: isize) -> i32 {
 }
 
 /// The tail that every section shares: its descriptor (label 77), the signature before the abort address, the restart. The section
-/// is from label 3 to label 4; label 2 begins anew.
-macro_rules! tail {
-    () => {
+/// is from label 3 to label 4; label 2 begins anew. With `$name` the descriptor has a symbol: see [`Descriptor`].
+#[doc(hidden)]
+#[macro_export]
+macro_rules! sequence_tail {
+    ($($name:ident)?) => {
         concat!(
             "4:\n",
             ".pushsection __rseq_cs, \"aw\"\n",
             ".balign 32\n",
+            $(
+                ".weak stratalloc_sequence_", stringify!($name), "\n",
+                ".hidden stratalloc_sequence_", stringify!($name), "\n",
+                "stratalloc_sequence_", stringify!($name), ":\n",
+            )?
             "77:\n",
             ".long 0, 0\n",
             ".quad 3b, 4b - 3b, 78f\n",
@@ -77,7 +84,6 @@ macro_rules! tail {
         )
     };
 }
-pub(crate) use tail;
 
 /// A section in registers of the compiler's choice; `$arm` tells the kernel of it.
 macro_rules! section {
@@ -88,7 +94,7 @@ macro_rules! section {
             arm!($arm), "\n",
             "3:\n",
             $($body, "\n",)+
-            tail!(),
+            $crate::sequence_tail!(),
         )
     };
 }
@@ -103,24 +109,89 @@ macro_rules! arm {
     };
 }
 
-/// A section in registers of its own, for naked functions: the class is in `rsi`, the area's offset in `rdx`, an address
-/// in `r8` that the table is `{table}` bytes behind; what follows finds the bins in `rcx` and the class's cursor in `rax`, may use these two, and leaves all else as it is.
-macro_rules! straight {
-    ($($body:literal),+ $(,)?) => {
+/// A section in registers of its own, for naked functions: the class is in `r9`, the area's offset in `r10`, the address of the
+/// section's own descriptor in `r8`; in the page map `{descriptor}` is where that is, and `{bins}` the table. What follows finds the
+/// bins in `r11` and the class's cursor in `rax`, may use these two, and leaves all else as it is.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! straight_sequence {
+    ($name:ident, $($body:expr),+ $(,)?) => {
         concat!(
             "2:\n",
-            "lea rcx, [rip + 77f]\n",
-            "mov qword ptr fs:[rdx + 8], rcx\n",
+            "mov qword ptr fs:[r10 + 8], r8\n",
             "3:\n",
-            "movsxd rcx, dword ptr fs:[rdx + 4]\n",
-            "mov rcx, qword ptr [r8 + rcx*8 + {table} + 16]\n",
-            "mov rax, qword ptr [rcx + rsi*8]\n",
+            "movsxd r11, dword ptr fs:[r10 + 4]\n",
+            "mov r11, qword ptr [r8 + r11*8 + {bins} - {descriptor} + 16]\n",
+            "mov rax, qword ptr [r11 + r9*8]\n",
             $($body, "\n",)+
-            $crate::front::per_cpu::tail!(),
+            $crate::sequence_tail!($name),
         )
     };
 }
-pub(crate) use straight;
+
+/// A descriptor, as the kernel reads it (`struct rseq_cs`): version and flags, first address, length, abort address.
+///
+/// The sections of naked functions use copies beside the tables that they read, since one register then has the addresses of all;
+/// a copy is made of what stands at the section's symbol.
+pub(crate) type Descriptor = [u64; 4];
+
+/// The address of the descriptor of a section by its name; null where the program has no such section.
+macro_rules! descriptor {
+    ($name:ident) => {{
+        let address: *const Descriptor;
+        // SAFETY: reads an address that the linker resolves, to null where nothing defines it.
+        unsafe {
+            asm!(
+                concat!(".weak stratalloc_sequence_", stringify!($name)),
+                concat!(".hidden stratalloc_sequence_", stringify!($name)),
+                concat!("mov {0}, qword ptr [rip + stratalloc_sequence_", stringify!($name), "@GOTPCREL]"),
+                out(reg) address,
+                options(nostack, pure, readonly)
+            );
+        }
+        // SAFETY: where there is such a section its descriptor is constant.
+        unsafe { address.as_ref() }
+    }};
+}
+
+/// The sections of naked functions, by their numbers.
+pub(super) fn descriptors() -> [Option<&'static Descriptor>; STRAIGHT] {
+    [
+        descriptor!(malloc),
+        descriptor!(free),
+        descriptor!(new),
+        descriptor!(delete),
+        descriptor!(alloc),
+        descriptor!(dealloc),
+    ]
+}
+
+/// Sections of naked functions.
+pub(super) const STRAIGHT: usize = 6;
+
+/// The number of a section of a naked function.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! sequence_number {
+    (malloc) => {
+        0
+    };
+    (free) => {
+        1
+    };
+    (new) => {
+        2
+    };
+    (delete) => {
+        3
+    };
+    (alloc) => {
+        4
+    };
+    (dealloc) => {
+        5
+    };
+}
 
 macro_rules! pop {
     ($arm:ident, $area:ident, $table:ident, $class:ident) => {{

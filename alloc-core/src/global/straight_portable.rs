@@ -22,3 +22,28 @@ pub unsafe fn free_or<S: FreeSlow>(block: *mut u8) {
         }
     }
 }
+
+/// Defines a function that is [`alloc_or`].
+#[doc(hidden)]
+#[macro_export]
+macro_rules! define_alloc {
+    ($(#[$attribute:meta])* $visibility:vis fn $name:ident() -> $result:ty, $slow:ty) => {
+        $(#[$attribute])*
+        $visibility unsafe extern "C" fn $name(size: usize) -> $result {
+            $crate::global::alloc_or::<$slow>(size).cast()
+        }
+    };
+}
+
+/// Defines a function that is [`free_or`].
+#[doc(hidden)]
+#[macro_export]
+macro_rules! define_free {
+    ($(#[$attribute:meta])* $visibility:vis fn $name:ident, $slow:ty) => {
+        $(#[$attribute])*
+        $visibility unsafe extern "C" fn $name(block: *mut ::core::ffi::c_void) {
+            // SAFETY: handed on to the caller.
+            unsafe { $crate::global::free_or::<$slow>(block.cast()) }
+        }
+    };
+}

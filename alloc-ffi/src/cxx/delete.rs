@@ -4,18 +4,17 @@
 //! allocators.
 
 use crate::interposed::forwards;
-use crate::malloc::release;
+use crate::malloc::{Free, release};
 use core::ffi::c_void;
 
-/// `operator delete(void *)`.
-///
-/// # Safety
-/// As for `free`.
-#[cfg_attr(all(preload, not(archive)), unsafe(export_name = "_ZdlPv"))]
-pub unsafe extern "C" fn delete(ptr: *mut c_void) {
-    // SAFETY: the caller's contract.
-    unsafe { release(ptr) }
-}
+alloc_core::define_free!(
+    /// `operator delete(void *)`.
+    ///
+    /// # Safety
+    /// As for `free`.
+    #[cfg_attr(all(preload, not(archive)), unsafe(export_name = "_ZdlPv"))]
+    pub fn delete, Free
+);
 
 /// `operator delete(void *, align_val_t)`.
 ///

@@ -187,17 +187,16 @@ naked_half!(
     ARRAY | ALIGNED | NOTHROW
 );
 
-/// `operator new(size_t)`.
-///
-/// The call of the naked half is in tail position, and an optimised build makes a jump of it; a test looks at the stack
-/// from within a new handler.
-///
-/// # Safety
-/// As in C++.
-#[cfg_attr(all(preload, not(archive)), unsafe(export_name = "_Znwm"))]
-pub unsafe extern "C" fn new(size: usize) -> *mut u8 {
-    global::alloc_or::<New>(size)
-}
+alloc_core::define_alloc!(
+    /// `operator new(size_t)`.
+    ///
+    /// What it misses goes on by a jump; a test looks at the stack from within a new handler.
+    ///
+    /// # Safety
+    /// As in C++.
+    #[cfg_attr(all(preload, not(archive)), unsafe(export_name = "_Znwm"))]
+    pub fn new() -> *mut u8, New
+);
 
 /// The cold half of [`new`].
 struct New;

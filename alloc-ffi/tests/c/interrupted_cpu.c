@@ -1,7 +1,9 @@
 /* Many threads on one CPU, interrupted in the middle of malloc and free every few dozen microseconds, hand blocks to each other; no
-   block is given out twice or lost. Argument: seconds. */
+   block is given out twice or lost. Each thread calls these two or functions that are the same by another name, if the heap has them:
+   C++'s operators, names of the C library's own. Argument: seconds. */
 #define _GNU_SOURCE
 #include "observe.h"
+#include <dlfcn.h>
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
@@ -17,6 +19,19 @@ struct block {
 static volatile int stop;
 static long twice, turns;
 static struct block *shared[SHARED];
+
+typedef void *allocate(size_t);
+typedef void release(void *);
+enum { PAIRS = 3 };
+static struct { allocate *allocate; release *release; } pairs[PAIRS] = {{malloc, free}, {malloc, free}, {malloc, free}};
+
+static void find(int pair, const char *allocate_name, const char *release_name) {
+    void *allocate_found = dlsym(RTLD_DEFAULT, allocate_name), *release_found = dlsym(RTLD_DEFAULT, release_name);
+    if (allocate_found && release_found) {
+        pairs[pair].allocate = (allocate *)allocate_found;
+        pairs[pair].release = (release *)release_found;
+    }
+}
 
 static void nothing(int signal) {
     (void)signal;
@@ -34,33 +49,35 @@ static timer_t interrupt(unsigned long number) {
 }
 
 /* A block that was given out twice has another mark than its owner's by the time that it is freed. */
-static void check_and_free(struct block *block, unsigned long owner) {
+static void check_and_free(struct block *block, unsigned long owner, release *release) {
     if (block->self != block || block->owner != owner)
         __atomic_add_fetch(&twice, 1, __ATOMIC_RELAXED);
     block->self = NULL;
-    free(block);
+    release(block);
 }
 static void *worker(void *argument) {
     unsigned long number = (uintptr_t)argument;
     uint64_t random = number * 77 + 1;
     timer_t timer = interrupt(number);
+    allocate *allocate = pairs[number % PAIRS].allocate;
+    release *release = pairs[number % PAIRS].release;
     long mine = 0;
     while (!stop) {
         struct block *blocks[6];
         int count = 1 + next_random(&random) % 6;
         for (int i = 0; i < count; i++) {
-            blocks[i] = malloc(16 << next_random(&random) % SIZES);
+            blocks[i] = allocate(16 << next_random(&random) % SIZES);
             MUST(blocks[i]);
             *blocks[i] = (struct block){blocks[i], number};
         }
         for (int i = 0; i < count; i++)
             if (next_random(&random) % 8)
-                check_and_free(blocks[i], number);
+                check_and_free(blocks[i], number, release);
             else {
                 blocks[i]->owner = ~0ul;
                 blocks[i] = __atomic_exchange_n(&shared[next_random(&random) % SHARED], blocks[i], __ATOMIC_ACQ_REL);
                 if (blocks[i])
-                    check_and_free(blocks[i], ~0ul);
+                    check_and_free(blocks[i], ~0ul, release);
             }
         mine++;
     }
@@ -78,6 +95,8 @@ int main(int argc, char **argv) {
         if (CPU_ISSET(cpu, &set))
             CPU_SET(cpu, &one);
     MUST(sched_setaffinity(0, sizeof one, &one) == 0);
+    find(1, "_Znwm", "_ZdlPv");
+    find(2, "__libc_malloc", "cfree");
     struct sigaction action = {.sa_handler = nothing, .sa_flags = SA_RESTART};
     MUST(sigaction(SIGURG, &action, NULL) == 0);
     pthread_t threads[THREADS];
@@ -93,7 +112,7 @@ int main(int argc, char **argv) {
         pthread_join(threads[i], NULL);
     for (int i = 0; i < SHARED; i++)
         if (shared[i])
-            check_and_free(shared[i], ~0ul);
+            check_and_free(shared[i], ~0ul, free);
     SAY(turns > THREADS);
     SHOW(twice);
     return 0;
