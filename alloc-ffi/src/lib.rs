@@ -28,3 +28,7 @@ pub mod thread;
 
 #[cfg(test)]
 extern crate std;
+
+/// A library whose layout has changed is built anew.
+#[cfg(preload)]
+const _: &str = include_str!("../layout.ld");
