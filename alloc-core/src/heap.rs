@@ -16,10 +16,14 @@ use crate::report::Rejected;
 use crate::span::{Owner, Span};
 use core::cell::UnsafeCell;
 use core::ptr::{NonNull, null_mut};
-use core::sync::atomic::AtomicBool;
+use core::sync::atomic::{AtomicBool, Ordering};
 use large_list::LargeList;
 use page_backend::PageBackend;
 use size_classes::{CLASS_COUNT, CLASSES};
+
+/// Objects of a larger class that a class uses before it gets its first span, and the bytes that these may be longer than needed.
+const MOST_BORROWED: usize = 8;
+const BORROWED_WASTE: usize = 1024;
 
 /// A heap's engine.
 pub(crate) struct Engine<B: PageBackend> {
@@ -29,6 +33,8 @@ pub(crate) struct Engine<B: PageBackend> {
     parked: AtomicBool,
     /// Set in a forked child until the next large block is taken.
     forked: AtomicBool,
+    /// A class without a span may borrow objects of a larger one.
+    lends: AtomicBool,
     pub(crate) pages: PageHeap<B>,
     /// Null for the global heap; written once, before the first span of a private heap is made.
     owner: UnsafeCell<*const Owner>,
@@ -41,16 +47,35 @@ unsafe impl<B: PageBackend> Sync for Engine<B> {}
 #[derive(Clone, Copy)]
 pub(crate) struct Block {
     pub(crate) ptr: NonNull<u8>,
-    /// The content is zero throughout.
-    pub(crate) zeroed: bool,
+    /// Bytes from the first on that may hold anything; all behind them are zero.
+    pub(crate) dirty: usize,
+}
+
+impl Block {
+    /// A block of unknown content.
+    #[inline]
+    pub(crate) fn used(ptr: NonNull<u8>) -> Self {
+        Self { ptr, dirty: usize::MAX }
+    }
+
+    /// Makes the first `size` bytes zero.
+    ///
+    /// # Safety
+    /// The block has that many bytes, and nobody uses it yet.
+    #[inline]
+    pub(crate) unsafe fn zero(self, size: usize) -> NonNull<u8> {
+        // SAFETY: the caller's contract.
+        unsafe { self.ptr.write_bytes(0, size.min(self.dirty)) };
+        self.ptr
+    }
 }
 
 /// What [`Engine::take`] has taken.
 #[derive(Clone, Copy)]
 pub(crate) struct Objects {
     pub(crate) count: usize,
-    /// The content of each is zero throughout.
-    pub(crate) zeroed: bool,
+    /// As [`Block::dirty`], of the first.
+    pub(crate) dirty: usize,
 }
 
 impl<B: PageBackend> Engine<B> {
@@ -60,6 +85,7 @@ impl<B: PageBackend> Engine<B> {
             large: Lock::new(Rank::Large, LargeList::EMPTY),
             parked: AtomicBool::new(false),
             forked: AtomicBool::new(false),
+            lends: AtomicBool::new(false),
             pages: PageHeap::new(backend),
             owner: UnsafeCell::new(core::ptr::null()),
         }
@@ -105,14 +131,18 @@ impl<B: PageBackend> Engine<B> {
             if count == 0 {
                 count = central.take_from_spans(class, want, out);
             }
-            let mut zeroed = false;
-            if count == 0
-                && let Some((span, zero)) = self.new_span(class)
-            {
-                count = central.add_span(class, span, want, out);
-                zeroed = zero;
+            let mut dirty = usize::MAX;
+            if count == 0 {
+                if let Some(object) = self.borrow(class) {
+                    out.write(object.ptr.as_ptr());
+                    return Objects { count: 1, dirty: object.dirty };
+                }
+                if let Some((span, dirty_bytes)) = self.new_span(class) {
+                    count = central.add_span(class, span, want, out);
+                    dirty = dirty_bytes;
+                }
             }
-            Objects { count, zeroed }
+            Objects { count, dirty }
         }
     }
 
@@ -120,8 +150,30 @@ impl<B: PageBackend> Engine<B> {
     pub(crate) fn take_one(&self, class: u8) -> Option<Block> {
         let mut object = null_mut();
         // SAFETY: there is room for one object.
-        let zeroed = unsafe { self.take(class, 1, &mut object) }.zeroed;
-        Some(Block { ptr: NonNull::new(object)?, zeroed })
+        let dirty = unsafe { self.take(class, 1, &mut object) }.dirty;
+        Some(Block { ptr: NonNull::new(object)?, dirty })
+    }
+
+    /// The first few objects of a class come out of the class of the next power of two, which serves all those between: a small
+    /// process asks many classes for a few objects each, and a span for each of them would be pages for nothing.
+    fn borrow(&self, class: u8) -> Option<Block> {
+        let size = CLASSES.size_of(class);
+        let lender = size.next_power_of_two();
+        if lender == size || !self.lends.load(Ordering::Relaxed) {
+            return None;
+        }
+        let most = MOST_BORROWED.min(BORROWED_WASTE / (lender - size));
+        if self.central(class).may_borrow(most as u8) {
+            self.take_one(CLASSES.class_of(lender))
+        } else {
+            None
+        }
+    }
+
+    /// From now on classes lend each other objects. Every free must then go by the class of the block's page, not by a size
+    /// that the program states.
+    pub(crate) fn lend_between_classes(&self) {
+        self.lends.store(true, Ordering::Relaxed);
     }
 
     /// As [`take`](Self::take) for one object, but takes no lock that is held: for signal handlers.
@@ -163,9 +215,9 @@ impl<B: PageBackend> Engine<B> {
         done
     }
 
-    /// A span of free objects, and whether these are zero throughout.
+    /// A span of free objects, and how much of it may hold anything, in bytes.
     #[inline(never)]
-    fn new_span(&self, class: u8) -> Option<(NonNull<Span>, bool)> {
+    fn new_span(&self, class: u8) -> Option<(NonNull<Span>, usize)> {
         let info = CLASSES.class(class);
         let pages = info.pages as usize;
         let run = self.alloc_run(pages, 1)?;
@@ -178,7 +230,7 @@ impl<B: PageBackend> Engine<B> {
         // Class bytes lead into the global front end; objects of private heaps must miss it.
         let class_byte = if owner.is_null() { class } else { 0 };
         PAGE_MAP.set_span(run.ptr.as_ptr().addr(), pages, span.as_ptr(), class_byte);
-        Some((span, run.zeroed))
+        Some((span, run.dirty))
     }
 
     /// Gives spans without live objects back to the page heap.

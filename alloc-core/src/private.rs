@@ -88,11 +88,8 @@ impl<B: PageBackend> Heap<B> {
             let _inside = front::enter_without_cache();
             self.engine().alloc(layout.size(), layout.align())?
         };
-        if !block.zeroed {
-            // SAFETY: the block is fresh and has that many bytes.
-            unsafe { block.ptr.write_bytes(0, layout.size()) };
-        }
-        Some(block.ptr)
+        // SAFETY: the block is fresh and has that many bytes.
+        Some(unsafe { block.zero(layout.size()) })
     }
 
     /// Frees a block. One that is not a live block of this heap is told of on standard error and left.

@@ -14,6 +14,7 @@ pub unsafe extern "C" fn load(
     _arguments: *const *const c_char,
     environment: *const *const c_char,
 ) {
+    start::lend_between_classes();
     // SAFETY: the loader passes the process's environment.
     unsafe { start::with_environment(environment) };
     foreign::note_break();

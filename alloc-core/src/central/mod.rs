@@ -12,7 +12,7 @@ use crate::report::Rejected;
 use crate::span::{Owner, Span};
 use batch::{BatchId, BatchStack};
 use core::ptr::{NonNull, null_mut};
-use core::sync::atomic::{AtomicI32, AtomicIsize, Ordering};
+use core::sync::atomic::{AtomicI32, AtomicIsize, AtomicU8, Ordering};
 use size_classes::{CLASSES, MAX_BATCH};
 use span_list::SpanLists;
 
@@ -40,6 +40,8 @@ pub(crate) struct Central {
     turned_away: AtomicI32,
     /// Refills that asked for such since the last sweep.
     needless: AtomicI32,
+    /// Objects of another class that were handed out for want of a span; `u8::MAX` from the first span on.
+    borrowed: AtomicU8,
     spans: Lock<SpanLists>,
 }
 
@@ -85,6 +87,7 @@ impl Central {
             limit: AtomicI32::new(0),
             turned_away: AtomicI32::new(0),
             needless: AtomicI32::new(0),
+            borrowed: AtomicU8::new(0),
             spans: Lock::new(Rank::Central, SpanLists::new()),
         }
     }
@@ -175,6 +178,18 @@ impl Central {
         unsafe { spans.take(CLASSES.size_of(class), want, out) }
     }
 
+    /// Whether the class, which has nothing free, does without a span of its own once more, up to `most` times in all.
+    #[inline]
+    pub(crate) fn may_borrow(&self, most: u8) -> bool {
+        let borrowed = self.borrowed.load(Ordering::Relaxed);
+        let may = borrowed < most;
+        if may {
+            // Others may do so at the same time: the number is no promise.
+            self.borrowed.store(borrowed + 1, Ordering::Relaxed);
+        }
+        may
+    }
+
     /// Adds a span whose objects are all free and takes up to `want` objects.
     ///
     /// # Safety
@@ -186,6 +201,7 @@ impl Central {
         want: usize,
         out: *mut *mut u8,
     ) -> usize {
+        self.borrowed.store(u8::MAX, Ordering::Relaxed);
         let mut spans = self.spans.lock();
         spans.add(span.as_ptr());
         // SAFETY: handed on to the caller.

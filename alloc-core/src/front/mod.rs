@@ -177,8 +177,7 @@ pub(crate) fn alloc_large<B: PageBackend>(engine: &Engine<B>, size: usize, align
 #[cold]
 fn alloc_nested<B: PageBackend>(engine: &Engine<B>, size: usize, align: usize) -> Option<Block> {
     let object = CLASSES.class_of_aligned(size, align).and_then(|class| engine.try_take_one(class));
-    let ptr = object.or_else(|| NonNull::new(side::alloc(size, align)))?;
-    Some(Block { ptr, zeroed: false })
+    object.or_else(|| NonNull::new(side::alloc(size, align))).map(Block::used)
 }
 
 /// Frees an object of a class whose bin is full, or has it on top already.

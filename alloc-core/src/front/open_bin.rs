@@ -72,7 +72,7 @@ impl<'a> OpenBin<'a> {
             unsafe {
                 let object = self.cursor.read();
                 self.cursor = self.cursor.sub(1);
-                return Some(Block { ptr: NonNull::new(object)?, zeroed: false });
+                return NonNull::new(object).map(Block::used);
             }
         }
         let mut state = self.state;
@@ -88,7 +88,7 @@ impl<'a> OpenBin<'a> {
         rest.reverse();
         // SAFETY: the bin is empty and its room is at least `want - 1`.
         unsafe { self.append(rest) };
-        Some(Block { ptr: NonNull::new(first)?, zeroed: taken.zeroed })
+        Some(Block { ptr: NonNull::new(first)?, dirty: taken.dirty })
     }
 
     /// Adds objects on top.

@@ -110,7 +110,7 @@ fn alloc_in_class(class: u8) -> Option<Block> {
     // SAFETY: the table's classes are below BINS.
     let object = if area != 0 { unsafe { per_cpu::pop(area, class as usize) } } else { pop(class) };
     match NonNull::new(object) {
-        Some(ptr) => Some(Block { ptr, zeroed: false }),
+        Some(ptr) => Some(Block::used(ptr)),
         None => refill(class),
     }
 }
@@ -160,17 +160,20 @@ fn alloc_large(size: usize, align: usize) -> Option<Block> {
 
 /// A block of at least `size` bytes, the first `size` of which are zero; null when memory is out.
 pub fn alloc_zeroed(size: usize) -> *mut u8 {
-    let block = match NonNull::new(alloc_fast(size)) {
-        Some(ptr) => Some(Block { ptr, zeroed: false }),
-        None if size > MAX_SMALL => alloc_large(size, 1),
-        None => alloc_in_class(CLASSES.class_of(size)),
-    };
-    let Some(block) = block else { return null_mut() };
-    if !block.zeroed {
-        // SAFETY: the block is fresh and has that many bytes.
-        unsafe { block.ptr.write_bytes(0, size) };
+    let object = alloc_fast(size);
+    if object.is_null() {
+        return alloc_zeroed_slow(size);
     }
-    block.ptr.as_ptr()
+    // SAFETY: the object is fresh and has that many bytes.
+    unsafe { object.write_bytes(0, size) };
+    object
+}
+
+#[inline(never)]
+fn alloc_zeroed_slow(size: usize) -> *mut u8 {
+    let block = if size > MAX_SMALL { alloc_large(size, 1) } else { alloc_in_class(CLASSES.class_of(size)) };
+    // SAFETY: the block is fresh and has that many bytes.
+    block.map_or(null_mut(), |block| unsafe { block.zero(size) }.as_ptr())
 }
 
 /// Frees a block into the thread's cache; `false`, without effect, when that cannot take it: go on with [`free_slow`].

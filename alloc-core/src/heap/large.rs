@@ -35,7 +35,7 @@ impl<B: PageBackend> Engine<B> {
         if let Some(span) = self.large.lock().unpark(pages, align) {
             // SAFETY: the span is of a block that is this call's now.
             let start = unsafe { NonNull::new_unchecked(span.as_ref().start) };
-            return Some(Block { ptr: start, zeroed: false });
+            return Some(Block::used(start));
         }
         self.alloc_large_anew(pages, align)
     }
@@ -78,7 +78,7 @@ impl<B: PageBackend> Engine<B> {
         PAGE_MAP.set_span(start.as_ptr().addr(), 1, span.as_ptr(), 0);
         // SAFETY: the span is new.
         unsafe { self.large.lock().add(span.as_ptr()) };
-        Some(Block { ptr: start, zeroed: run.zeroed })
+        Some(Block { ptr: start, dirty: run.dirty })
     }
 
     /// Frees a block of whole pages. A pointer that is no such block's start is told of and left.

@@ -214,7 +214,7 @@ impl Inner {
         pages: usize,
     ) -> (Marked, bool) {
         let mut holes = false;
-        let mut sum = Marked { unbacked: 0, zero: true, purged: false };
+        let mut sum = Marked { unbacked: 0, dirty: 0, purged: false };
         // SAFETY: by the contract.
         unsafe {
             let number = (*first).number();
@@ -224,7 +224,9 @@ impl Inner {
                 let part = (pages - i * HUGE_PAGES).min(HUGE_PAGES);
                 let marked = self.change(t, |p| p.mark(0, part));
                 sum.unbacked += marked.unbacked;
-                sum.zero &= marked.zero;
+                if marked.dirty > 0 {
+                    sum.dirty = i * HUGE_PAGES + marked.dirty;
+                }
                 sum.purged |= marked.purged;
                 (*t).state = State::Shared;
                 (*t).donated = part < HUGE_PAGES && len > 1;

@@ -52,8 +52,8 @@ const FORK_PATIENCE: usize = 10_000;
 pub(crate) struct Run {
     /// First byte, on a page boundary.
     pub(crate) ptr: NonNull<u8>,
-    /// Every byte is known to be zero.
-    pub(crate) zeroed: bool,
+    /// Bytes from the first on that may hold anything; all behind them are zero.
+    pub(crate) dirty: usize,
 }
 
 /// A page heap over a backend.
@@ -172,7 +172,7 @@ impl<B: PageBackend> PageHeap<B> {
         if (taken.marked.unbacked > 0 || taken.marked.purged || taken.holes) && !self.ready(taken, pages) {
             return None;
         }
-        Some(Run { ptr: taken.ptr, zeroed: taken.marked.zero })
+        Some(Run { ptr: taken.ptr, dirty: taken.marked.dirty * PAGE_SIZE })
     }
 
     /// Pays what is owed for pages that had no memory: restores purged ones and keeps to the hard limit.

@@ -7,8 +7,8 @@ use super::bits::{BITS, Bits};
 pub(crate) struct Marked {
     /// Pages that had no memory behind them.
     pub(crate) unbacked: usize,
-    /// Every page is known to read as zero.
-    pub(crate) zero: bool,
+    /// Pages from the first on of which some may not read as zero; all behind them are known to.
+    pub(crate) dirty: usize,
     /// Some page has been purged, so the backend must restore it before use.
     pub(crate) purged: bool,
 }
@@ -127,8 +127,8 @@ impl RangeTracker {
         let after = free.run_from(pos) - len;
         let range = Bits::range(pos, len);
         let unbacked = self.unbacked.and(range).count();
-        let marked =
-            Marked { unbacked, zero: self.zero.contains(range), purged: !self.purged.and(range).is_empty() };
+        let dirty = len.saturating_sub(self.zero.run_before(pos + len));
+        let marked = Marked { unbacked, dirty, purged: !self.purged.and(range).is_empty() };
         self.used = self.used.or(range);
         self.unbacked = self.unbacked.without(range);
         self.zero = self.zero.without(range);

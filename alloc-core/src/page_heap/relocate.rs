@@ -124,6 +124,6 @@ impl<B: PageBackend> PageHeap<B> {
                 self.inner.lock().give(old, rest, Give::Touched);
             }
         }
-        Some(Run { ptr: mapping.ptr, zeroed: false })
+        Some(Run { ptr: mapping.ptr, dirty: new_pages * PAGE_SIZE })
     }
 }

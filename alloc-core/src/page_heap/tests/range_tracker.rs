@@ -68,7 +68,8 @@ proptest! {
                         let pages = &mut model.0[pos..pos + len];
                         let marked = t.mark(pos, len);
                         prop_assert_eq!(marked.unbacked, pages.iter().filter(|p| !p.backed).count());
-                        prop_assert_eq!(marked.zero, pages.iter().all(|p| p.zero));
+                        let dirty = pages.iter().rposition(|p| !p.zero).map_or(0, |last| last + 1);
+                        prop_assert_eq!(marked.dirty, dirty);
                         prop_assert_eq!(marked.purged, pages.iter().any(|p| p.purged));
                         for p in &mut *pages {
                             *p = Page { used: true, backed: true, zero: false, purged: p.purged };
@@ -174,8 +175,8 @@ fn a_purge_that_stops_half_way_leaves_the_rest_backed_and_unknown() {
     t.note_purged_below(100, true);
     assert!(t.is_consistent());
     assert_eq!(t.unbacked(), 100);
-    assert!(t.mark(0, 100).zero);
-    assert!(!t.mark(100, 1).zero);
+    assert_eq!(t.mark(0, 100).dirty, 0);
+    assert_eq!(t.mark(100, 1).dirty, 1);
 }
 
 #[test]
@@ -185,12 +186,12 @@ fn pages_that_could_not_be_restored_stay_purged() {
     t.unmark(0, 30);
     t.note_purged(5, 10, true);
     let marked = t.mark(0, 30);
-    assert!(marked.purged && marked.unbacked == 10 && !marked.zero);
+    assert!(marked.purged && marked.unbacked == 10 && marked.dirty == 30);
     assert_eq!(t.take_purged(0, 30), Some((5, 10)));
     t.keep_purged(8, 7);
     t.unmark_unrestored(0, 30, true);
     assert!(t.is_consistent());
     assert_eq!(t.unbacked(), 226 + 7);
     assert_eq!(t.next_unpurged(0, PurgeBy { unit: 1, again: false }), Some((0, 8)));
-    assert!(t.mark(8, 7).zero);
+    assert_eq!(t.mark(8, 7).dirty, 0);
 }

@@ -11,7 +11,7 @@ fn every_path_in_little_memory() {
     unsafe {
         let small = heap.alloc(3, 2).unwrap().ptr;
         let large = heap.alloc(300, 1).unwrap();
-        assert!(large.zeroed);
+        assert_eq!(large.dirty, 0);
         let large = large.ptr;
         large.add(299 * PAGE_SIZE).write(1);
         assert!(heap.grow_in_place(small, 3, 10));
@@ -25,7 +25,7 @@ fn every_path_in_little_memory() {
         heap.free(small.add(5 * PAGE_SIZE), 8);
         assert_eq!(heap.release(usize::MAX, ReleaseMode::Everything), 8 * PAGE_SIZE);
         let again = heap.alloc(4, 1).unwrap();
-        assert!(again.zeroed && again.ptr == small.add(5 * PAGE_SIZE));
+        assert!(again.dirty == 0 && again.ptr == small.add(5 * PAGE_SIZE));
         assert_eq!(again.ptr.read(), 0);
         heap.free(small, 9);
         assert_eq!(heap.find_flaw(), Ok(()));
