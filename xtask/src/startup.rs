@@ -21,8 +21,8 @@ const RUNS: usize = 15;
 pub(crate) fn run(tally: &mut Tally, library: &Path, tools: &Tools) {
     let programs: [Case; 3] = [
         ("true", 15, 18, || Ok(Job::new("true"))),
-        ("bash -c :", 25, 36, || Ok(Job::new("bash").args(["-c", ":"]))),
-        ("python3 -c ''", 25, 60, || Ok(Job::new(interpreter()?).args(["-c", ""]))),
+        ("bash -c :", 25, 30, || Ok(Job::new("bash").args(["-c", ":"]))),
+        ("python3 -c ''", 25, 40, || Ok(Job::new(interpreter()?).args(["-c", ""]))),
     ];
     let heap = Heap::Ours { library: library.to_owned(), mode: &MODES[0], via: Via::Preload };
     for (name, target, limit, job) in programs {

@@ -79,6 +79,31 @@ fn objects_are_known_to_be_zero_until_somebody_has_had_them() {
 }
 
 #[test]
+fn a_class_borrows_its_first_objects_where_frees_go_by_the_page() {
+    let class_at = |block: Block| {
+        let span = PAGE_MAP.span_of(block.ptr.as_ptr().addr()).unwrap();
+        // SAFETY: the block is live, so its span is.
+        unsafe { span.as_ref().class }
+    };
+    let (small, large) = (CLASSES.class_of(768), CLASSES.class_of(1024));
+    let heap = heap();
+    let own = heap.take_one(small).unwrap();
+    assert_eq!(class_at(own), small, "nothing is lent unless that was asked for");
+
+    let heap = self::heap();
+    heap.lend_between_classes();
+    let blocks: Vec<Block> = (0..6).map(|_| heap.take_one(small).unwrap()).collect();
+    let classes: Vec<u8> = blocks.iter().copied().map(class_at).collect();
+    assert_eq!(classes, [large, large, large, large, small, small], "four are 1 KiB longer than needed");
+    for block in blocks {
+        // SAFETY: the objects are this test's, and go back by the class of their page.
+        unsafe { heap.put(class_at(block), &block.ptr.as_ptr(), 1, false) };
+    }
+    assert!(heap.check().is_ok());
+    assert_eq!(class_at(heap.take_one(small).unwrap()), small, "once it had a span it borrows no more");
+}
+
+#[test]
 fn a_freed_block_is_the_next_one_of_its_length() {
     let heap = heap();
     for size in [MIB, 3 * MIB, 64 * MIB] {
