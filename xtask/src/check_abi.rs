@@ -5,7 +5,7 @@
 use crate::{Outcome, abi_sequences, abi_symbols};
 use object::elf;
 use object::read::elf::{Dyn, ElfFile64, FileHeader, ProgramHeader, Rela, SectionHeader, Sym};
-use object::{Endianness, Object, ObjectSymbol, SymbolIndex};
+use object::{Endianness, Object, ObjectSection, ObjectSymbol, SymbolIndex};
 use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::fmt;
@@ -14,6 +14,9 @@ use std::process::ExitCode;
 
 pub(crate) const USAGE: &str =
     "check-abi PATH                     check exports, dependencies and layout of a built library";
+
+/// Bytes of constants and code, cold functions apart, that a process may have resident: two groups of pages that the kernel maps at once.
+const RESIDENT: u64 = 128 << 10;
 
 /// The soname: the file's name and the version of the interface.
 pub(crate) const SONAME: &str = "libstratalloc.so.0";
@@ -75,6 +78,7 @@ pub(crate) fn check(path: &Path) -> Result<Report, String> {
     let result = Elf::parse(&*data).and_then(|file| {
         dynamic_section(&file, &mut report)?;
         segments(&file, &mut report)?;
+        layout(&file, &mut report);
         thread_local_storage(&file, &mut report)?;
         sequences(&file, &mut report)?;
         glibc_versions(&file, &mut report)?;
@@ -129,6 +133,15 @@ fn segments(file: &Elf<'_>, report: &mut Report) -> object::Result<()> {
     }
     report.none("no memory both writable and executable".into(), &faults);
     Ok(())
+}
+
+/// What every process maps ends at a boundary of what the kernel maps at once; see `alloc-ffi/layout.ld`.
+fn layout(file: &Elf<'_>, report: &mut Report) {
+    let end = file.section_by_name(".text").map_or(u64::MAX, |text| text.address() + text.size());
+    report.add(
+        end <= RESIDENT && file.section_by_name(".text.unlikely").is_some(),
+        format!("cold code apart; the rest ends at {end:#x}, at most {RESIDENT:#x}"),
+    );
 }
 
 fn thread_local_storage(file: &Elf<'_>, report: &mut Report) -> object::Result<()> {

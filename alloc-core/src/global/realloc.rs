@@ -67,7 +67,7 @@ pub(crate) unsafe fn realloc_sized(block: *mut u8, old: usize, size: usize) -> *
 
 /// # Safety
 /// As for [`realloc`].
-#[inline(never)]
+#[cold]
 unsafe fn realloc_large(block: *mut u8, size: usize) -> *mut u8 {
     let old = usable_size(block);
     if old == 0 {
