@@ -15,6 +15,7 @@ pub(crate) enum Rank {
     /// The list of thread caches.
     Registry = 0,
     /// The drain of a CPU's cache.
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
     Draining = 1,
     /// The central list of one size class; one at a time, except in fork.
     Central = 2,

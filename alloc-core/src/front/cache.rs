@@ -3,6 +3,9 @@
 //! What a cache holds is counted by the capacity of its bins, so the fast path counts nothing. The slow path works on one
 //! bin at a time, an [`OpenBin`].
 
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+mod of_cpu;
+
 use super::bins::{self, Bins};
 use super::need::State;
 use super::open_bin::{OpenBin, len_below};
@@ -10,7 +13,7 @@ use super::{budget, slots};
 use crate::heap::Engine;
 use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use page_backend::PageBackend;
-use size_classes::{CLASS_COUNT, CLASSES};
+use size_classes::CLASS_COUNT;
 
 /// Slow-path events between two sweeps.
 const SWEEP_EVENTS: u32 = 512;
@@ -91,23 +94,6 @@ impl Cache {
         self.limit.load(Ordering::Relaxed)
     }
 
-    /// Slow paths so far; starts anew at each sweep.
-    pub(super) fn events(&self) -> u32 {
-        self.events.load(Ordering::Relaxed)
-    }
-
-    /// Makes a bin empty whose state is not known; its array is lost.
-    ///
-    /// # Safety
-    /// Nobody else uses the bin, or will.
-    pub(super) unsafe fn abandon(&self, class: usize) {
-        self.set_state(class, State::default());
-        // SAFETY: the cursor of a bin without slots.
-        unsafe { self.bins.set_cursor(class, bins::no_slots()) };
-        let held = |class: usize| slots::slots(self.level(class)) * CLASSES.size_of(class as u8);
-        self.capacity.store((1..CLASS_COUNT).map(held).sum(), Ordering::Relaxed);
-    }
-
     /// Counts a slow path, and says what has fallen due.
     pub(super) fn event(&self) -> Due {
         let events = self.events.load(Ordering::Relaxed) + 1;
@@ -175,34 +161,5 @@ impl Cache {
             }
         }
         budget::return_all(self);
-    }
-}
-
-impl Cache {
-    /// Bytes of the objects in all bins.
-    pub(super) fn bytes(&self) -> usize {
-        (1..CLASS_COUNT).map(|class| self.len(class) * CLASSES.size_of(class as u8)).sum()
-    }
-
-    /// Gives the oldest `count(class)` objects of each bin back, and the part of the share that is not needed then.
-    pub(super) fn give_back<'a, B: PageBackend>(
-        &self,
-        engine: &Engine<B>,
-        open: impl Fn(usize) -> Option<OpenBin<'a>>,
-        count: impl Fn(usize) -> usize,
-    ) {
-        for class in 1..CLASS_COUNT {
-            let count = count(class);
-            if count > 0
-                && let Some(mut bin) = open(class)
-            {
-                let (len, count) = (bin.len(), count.min(bin.len()));
-                bin.flush_oldest(engine, count);
-                if count == len || count > bin.room() / 2 {
-                    bin.shrink(engine);
-                }
-            }
-        }
-        budget::return_surplus(self);
     }
 }

@@ -1,7 +1,7 @@
 //! Where restartable sequences are not implemented: the per-CPU front end is never in use.
 
 use super::cache::Cache;
-use crate::heap::Engine;
+use crate::heap::{Block, Engine};
 use page_backend::PageBackend;
 
 pub(crate) const fn area() -> isize {
@@ -31,8 +31,8 @@ pub(crate) fn caches() -> impl Iterator<Item = &'static Cache> {
     core::iter::empty()
 }
 
-pub(crate) fn refill<B: PageBackend>(_: &Engine<B>, _: usize) -> *mut u8 {
-    core::ptr::null_mut()
+pub(crate) fn refill<B: PageBackend>(_: &Engine<B>, _: usize) -> Option<Block> {
+    None
 }
 
 pub(crate) unsafe fn overflow<B: PageBackend>(_: &Engine<B>, _: usize, _: *mut u8) {}

@@ -11,6 +11,8 @@ mod fallback;
 mod fork;
 pub mod hooks;
 mod inspect;
+#[doc(hidden)]
+pub mod parts;
 mod raw_fork;
 mod realloc;
 pub mod release;
@@ -27,9 +29,6 @@ pub use inspect::{CheckError, check, owns, snapshot, usable_size};
 pub(crate) use realloc::realloc_sized;
 pub use realloc::{realloc, serves, serves_large};
 pub use release::{at_exit, trim};
-#[cfg(all(target_arch = "x86_64", not(miri)))]
-#[doc(hidden)]
-pub use straight::parts;
 pub use straight::{alloc_or, free_or};
 
 use crate::front::bins::{Bins, sentinel_empty};

@@ -8,44 +8,13 @@
 //! The functions that programs call most are naked, with the two halves in one piece ([`define_alloc`](crate::define_alloc),
 //! [`define_free`](crate::define_free)); others jump from one half to the other.
 
-use super::{AllocSlow, FreeSlow};
+use super::{AllocSlow, FreeSlow, parts};
 use crate::front::bins::Bins;
 use crate::front::per_cpu;
 use crate::page_map::{self, PAGE_MAP};
 use crate::tls;
 use core::arch::{asm, naked_asm};
 use size_classes::{CLASSES, MAX_TINY};
-
-/// What the naked functions are made of, in this crate and in that of the C interface.
-#[doc(hidden)]
-pub mod parts {
-    pub use crate::front::per_cpu::{BOUNDS, OFFSET, RESTARTS};
-    use crate::front::per_cpu::{Descriptor, Tables};
-    use crate::page_map;
-    pub use crate::page_map::{LEAF_SHIFT, PAGE_MAP, PAGE_SHIFT, ROOT_LEN, ZERO_AT};
-    use core::mem::offset_of;
-    use size_classes::CLASSES;
-    pub use size_classes::MAX_TINY;
-
-    /// Where in the page map the descriptor of a section is, by the section's number.
-    pub const fn descriptor_at(number: usize) -> usize {
-        page_map::CPUS_AT + offset_of!(Tables, descriptors) + number * size_of::<Descriptor>()
-    }
-    /// Where in the page map the table of the CPUs' bins is, and that of the classes of small sizes.
-    pub const BINS_AT: usize = page_map::CPUS_AT + offset_of!(Tables, bins);
-    pub const CLASS_OF_AT: usize = page_map::CPUS_AT + offset_of!(Tables, class_of);
-
-    /// The class of each small size.
-    pub static CLASS_OF: [u8; MAX_TINY + 1] = {
-        let mut classes = [0; MAX_TINY + 1];
-        let mut size = 0;
-        while size <= MAX_TINY {
-            classes[size] = CLASSES.class_of_small(size);
-            size += 1;
-        }
-        classes
-    };
-}
 
 /// A block of at least `size` bytes out of the cache in use; else what `S` gives.
 #[inline(always)]
