@@ -89,7 +89,7 @@ fn alloc_cold(layout: Layout) -> *mut u8 {
         return unsafe { MetadataAlloc.alloc(layout) };
     }
     if is_plain(layout) {
-        global::alloc_slow(layout.size())
+        global::alloc(layout.size())
     } else {
         global::alloc_aligned(layout.align(), layout.size())
     }

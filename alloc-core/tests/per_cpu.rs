@@ -10,27 +10,11 @@ use std::time::{Duration, Instant};
 static SIGNALS: AtomicU64 = AtomicU64::new(0);
 static DUPLICATES: AtomicUsize = AtomicUsize::new(0);
 
-/// Sends calls that no cache serves on to the heap.
-struct Slow;
-
-impl global::AllocSlow for Slow {
-    extern "C" fn slow(size: usize) -> *mut u8 {
-        global::alloc_slow(size)
-    }
-}
-
-impl global::FreeSlow for Slow {
-    unsafe extern "C" fn slow(block: *mut u8) {
-        // SAFETY: handed on to the caller.
-        unsafe { global::free_slow(block) }
-    }
-}
-
 /// Takes a block, claims it by its first word, gives it back unclaimed. A word that is claimed already belongs to somebody
 /// else: the block was given out twice.
 fn claim(owner: u64) -> *mut u8 {
     // Every other thread by the short path, the others by the slow path's first try.
-    let block = if owner & 1 == 0 { global::alloc(64) } else { global::alloc_or::<Slow>(64) };
+    let block = if owner & 1 == 0 { global::alloc_slow(64) } else { global::alloc(64) };
     assert!(!block.is_null());
     // SAFETY: the block is live, and large and aligned enough for the word. All blocks of this class are zero in it while free.
     let before = unsafe { &*block.cast::<AtomicU64>() }.swap(owner, Ordering::Relaxed);
@@ -47,9 +31,9 @@ fn give_back(block: *mut u8, owner: u64) {
             DUPLICATES.fetch_add(1, Ordering::Relaxed);
         }
         if owner & 1 == 0 {
-            global::free(block);
+            global::free_slow(block);
         } else {
-            global::free_or::<Slow>(block);
+            global::free(block);
         }
     }
 }

@@ -1,7 +1,7 @@
 //! The process-wide heap: what `malloc` and `#[global_allocator]` reach.
 //!
 //! Layer rule: joins the front end to one static engine; the C ABI and [`crate::Stratalloc`] stand on it. The fast paths are
-//! [`alloc_or`] and [`free_or`], [`alloc_fast`], [`free_fast`] and [`free_sized_fast`]; everything else here is where they miss.
+//! [`alloc_or`] and [`free_or`], [`alloc_fast`] and [`free_sized_fast`]; everything else here is where they miss.
 //!
 //! No function here unwinds or touches `errno`; null is failure.
 
@@ -88,11 +88,26 @@ fn pop(class: u8) -> *mut u8 {
 /// A block of at least `size` bytes, aligned to 16 (to 8 when `size <= 8`); null when memory is out.
 #[inline(always)]
 pub fn alloc(size: usize) -> *mut u8 {
-    let object = alloc_fast(size);
-    if object.is_null() { alloc_slow(size) } else { object }
+    alloc_or::<Slow>(size)
 }
 
-/// What [`alloc`] does when [`alloc_fast`] has missed.
+/// What [`alloc`] and [`free`] come to.
+struct Slow;
+
+impl AllocSlow for Slow {
+    extern "C" fn slow(size: usize) -> *mut u8 {
+        alloc_slow(size)
+    }
+}
+
+impl FreeSlow for Slow {
+    unsafe extern "C" fn slow(block: *mut u8) {
+        // SAFETY: handed on to the caller.
+        unsafe { free_slow(block) }
+    }
+}
+
+/// What [`alloc`] does when the cache in use has missed.
 #[inline(never)]
 pub fn alloc_slow(size: usize) -> *mut u8 {
     if size > MAX_SMALL {
@@ -175,18 +190,6 @@ fn alloc_zeroed_slow(size: usize) -> *mut u8 {
     block.map_or(null_mut(), |block| unsafe { block.zero(size) }.as_ptr())
 }
 
-/// Frees a block into the thread's cache; `false`, without effect, when that cannot take it: go on with [`free_slow`].
-///
-/// # Safety
-/// As for [`free`].
-#[inline(always)]
-pub unsafe fn free_fast(block: *mut u8) -> bool {
-    let Some(class) = PAGE_MAP.class_in_reach(block.addr()) else { return false };
-    // SAFETY: the slot holds this thread's bins or a sentinel; the page map holds classes below BINS alone, and class 0, which
-    // every foreign pointer has, is a bin that always misses.
-    unsafe { Bins::push(tls::slot(), class, block) }
-}
-
 /// Frees a block of any of the heap's families: small, large, private, side. Null is allowed.
 ///
 /// A pointer that is not the heap's, or no live block's start, is told of on standard error and left, as far as it is noticed:
@@ -198,14 +201,10 @@ pub unsafe fn free_fast(block: *mut u8) -> bool {
 #[inline(always)]
 pub unsafe fn free(block: *mut u8) {
     // SAFETY: handed on to the caller.
-    unsafe {
-        if !free_fast(block) {
-            free_slow(block);
-        }
-    }
+    unsafe { free_or::<Slow>(block) }
 }
 
-/// What [`free`] does when [`free_fast`] has missed.
+/// What [`free`] does when the cache in use has missed.
 ///
 /// # Safety
 /// As for [`free`].
@@ -254,7 +253,7 @@ pub unsafe fn free_sized_fast(block: *mut u8, size: usize) -> bool {
         return false;
     }
     let class = CLASSES.class_of_small(size);
-    // SAFETY: as in `free_fast`; the caller vouches for the size.
+    // SAFETY: as in `pop`; the caller vouches for the size.
     unsafe { Bins::push(tls::slot(), class as usize, block) }
 }
 

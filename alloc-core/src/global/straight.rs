@@ -56,7 +56,8 @@ pub unsafe fn free_or<S: FreeSlow>(block: *mut u8) {
         );
         // The bound is 0 or the length of the root.
         let class = PAGE_MAP.class_of_page(part, page);
-        // As in `free_fast`.
+        // The slot holds this thread's bins or a sentinel; the page map holds classes below BINS alone, and class 0, which every
+        // foreign pointer has, is a bin that always misses.
         if !Bins::push(tls::slot(), class, block) {
             S::slow(block);
         }

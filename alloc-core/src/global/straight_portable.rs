@@ -1,6 +1,9 @@
 //! As `straight.rs`, where there are no caches per CPU: the threads' bins, then the slow path.
 
 use super::{AllocSlow, FreeSlow};
+use crate::front::bins::Bins;
+use crate::page_map::PAGE_MAP;
+use crate::tls;
 
 /// A block of at least `size` bytes out of the cache in use; else what `S` gives.
 #[inline(always)]
@@ -15,9 +18,11 @@ pub fn alloc_or<S: AllocSlow>(size: usize) -> *mut u8 {
 /// As for [`super::free`].
 #[inline(always)]
 pub unsafe fn free_or<S: FreeSlow>(block: *mut u8) {
-    // SAFETY: handed on to the caller.
+    let class = PAGE_MAP.class_in_reach(block.addr());
+    // SAFETY: the slot holds this thread's bins or a sentinel; the page map holds classes below BINS alone, and class 0, which
+    // every foreign pointer has, is a bin that always misses. The rest is handed on to the caller.
     unsafe {
-        if !super::free_fast(block) {
+        if class.is_none_or(|class| !Bins::push(tls::slot(), class, block)) {
             S::slow(block);
         }
     }

@@ -218,6 +218,33 @@ forwards!(
     if all(preload, not(archive)), new_array_aligned, "_ZnamSt11align_val_t", "_ZnwmSt11align_val_t", new_aligned
 );
 
+/// The `const nothrow_t &` of calls that the fast path has dropped it from: an object without content.
+static TAG: u8 = 0;
+
+/// The cold half of [`new_nothrow`].
+struct NewNothrow;
+
+impl global::AllocSlow for NewNothrow {
+    #[cold]
+    #[inline(never)]
+    extern "C" fn slow(size: usize) -> *mut u8 {
+        // SAFETY: the naked half gets what we got.
+        unsafe { new_nothrow_slow(size, (&raw const TAG).addr(), 0) }
+    }
+}
+
+/// The cold half of [`new_array_nothrow`].
+struct NewArrayNothrow;
+
+impl global::AllocSlow for NewArrayNothrow {
+    #[cold]
+    #[inline(never)]
+    extern "C" fn slow(size: usize) -> *mut u8 {
+        // SAFETY: the naked half gets what we got.
+        unsafe { new_array_nothrow_slow(size, (&raw const TAG).addr(), 0) }
+    }
+}
+
 /// `operator new(size_t, const nothrow_t &)`.
 ///
 /// # Safety
@@ -225,10 +252,7 @@ forwards!(
 #[cfg_attr(all(preload, not(archive)), unsafe(export_name = "_ZnwmRKSt9nothrow_t"))]
 pub unsafe extern "C" fn new_nothrow(size: usize, tag: usize) -> *mut u8 {
     if replaced::surely_ours() {
-        let block = global::alloc_fast(size);
-        if !block.is_null() {
-            return block;
-        }
+        return global::alloc_or::<NewNothrow>(size);
     }
     // SAFETY: the naked half gets what we got.
     unsafe { new_nothrow_slow(size, tag, 0) }
@@ -241,10 +265,7 @@ pub unsafe extern "C" fn new_nothrow(size: usize, tag: usize) -> *mut u8 {
 #[cfg_attr(all(preload, not(archive)), unsafe(export_name = "_ZnamRKSt9nothrow_t"))]
 pub unsafe extern "C" fn new_array_nothrow(size: usize, tag: usize) -> *mut u8 {
     if replaced::surely_ours() {
-        let block = global::alloc_fast(size);
-        if !block.is_null() {
-            return block;
-        }
+        return global::alloc_or::<NewArrayNothrow>(size);
     }
     // SAFETY: the naked half gets what we got.
     unsafe { new_array_nothrow_slow(size, tag, 0) }
