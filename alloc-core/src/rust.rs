@@ -81,14 +81,12 @@ unsafe impl GlobalAlloc for Stratalloc {
     }
 }
 
-#[cold]
+/// With caches per CPU every call comes here: what is rare stays out of its frame.
 #[inline(never)]
 fn alloc_cold(layout: Layout) -> *mut u8 {
     if front::in_metadata_work() {
-        // SAFETY: the metadata arena takes any layout.
-        return unsafe { MetadataAlloc.alloc(layout) };
-    }
-    if is_plain(layout) {
+        alloc_metadata(layout)
+    } else if is_plain(layout) {
         global::alloc(layout.size())
     } else {
         global::alloc_aligned(layout.align(), layout.size())
@@ -97,17 +95,32 @@ fn alloc_cold(layout: Layout) -> *mut u8 {
 
 /// # Safety
 /// As for `dealloc`.
-#[cold]
 #[inline(never)]
 unsafe fn dealloc_cold(ptr: *mut u8, layout: Layout) {
     // SAFETY: handed on to the caller. What is freed during metadata work was allocated in it.
     unsafe {
         if front::in_metadata_work() {
-            MetadataAlloc.dealloc(ptr, layout);
+            dealloc_metadata(ptr, layout);
         } else {
             global::free(ptr);
         }
     }
+}
+
+#[cold]
+#[inline(never)]
+fn alloc_metadata(layout: Layout) -> *mut u8 {
+    // SAFETY: the metadata arena takes any layout.
+    unsafe { MetadataAlloc.alloc(layout) }
+}
+
+/// # Safety
+/// As for `dealloc`.
+#[cold]
+#[inline(never)]
+unsafe fn dealloc_metadata(ptr: *mut u8, layout: Layout) {
+    // SAFETY: handed on to the caller.
+    unsafe { MetadataAlloc.dealloc(ptr, layout) }
 }
 
 /// Every block of this size has this alignment, so the size alone decides the class.
