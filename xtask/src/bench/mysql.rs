@@ -49,10 +49,9 @@ pub(super) fn run(bench: &Bench, results: &mut Results) -> Result<()> {
     let seconds = extent.seconds.unwrap_or(if quick { 4 } else { 30 });
     let settle = extent.settle.unwrap_or(if quick { 5 } else { 60 });
 
-    let peaks = hold::Peaks::default();
     let mut cases = Vec::new();
     if bench.wants("hold") || bench.wants("cgroup") {
-        cases.extend(hold::cases(&data, &peaks, sessions, settle)?);
+        cases.extend(hold::cases(&data, sessions, settle)?);
         cases.retain(|case| bench.wants(&case.name));
     }
     if bench.wants("oltp") {

@@ -4,13 +4,12 @@ use super::cgroup::Group;
 use super::protocol::{Answer, Session};
 use super::server::{DATABASE, Data, Setting};
 use super::sheet::{self, Row};
-use crate::bench::peers::SYSTEM;
 use crate::bench::results::{Figures, Results};
 use crate::bench::rounds::Case;
 use crate::exec::check_interrupt;
 use crate::mode::Heap;
 use anyhow::{Context, Result, bail, ensure};
-use std::cell::RefCell;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 /// Threads of the client; so many statements run at once.
@@ -18,38 +17,35 @@ const WORKERS: usize = 16;
 /// Times after the last session has left, in seconds.
 const SETTLED: [u64; 2] = [5, 60];
 
-/// The case without a limit, and the one under a memory cgroup, whose limit needs the first one's figures.
+/// The case without a limit, and the one under a memory cgroup.
 const FREE: &str = "hold";
 const LIMITED: &str = "cgroup";
 
-/// Peaks under the C library's heap, in KiB, from which the limit of the cgroup follows.
-pub(super) type Peaks = RefCell<Vec<u64>>;
+/// What a run is given.
+struct Load<'a> {
+    data: &'a Data,
+    sessions: usize,
+    /// Seconds for which the server is watched after the sessions left.
+    settle: u64,
+}
 
 /// The cases of `sessions` sessions on fresh servers that are watched for `settle` seconds after the sessions left.
 ///
 /// # Errors
 /// When this process may not open so many sockets.
-pub(super) fn cases<'a>(
-    data: &'a Data,
-    peaks: &'a Peaks,
-    sessions: usize,
-    settle: u64,
-) -> Result<Vec<Case<'a>>> {
+pub(super) fn cases(data: &Data, sessions: usize, settle: u64) -> Result<Vec<Case<'_>>> {
     raise_files(sessions)?;
     let free = Case::new(FREE, move |allocator| {
-        let figures = once(data, &allocator.heap, &Setting::default(), sessions, settle)?;
-        if allocator.name == SYSTEM {
-            peaks.borrow_mut().push(figures["peak"] as u64);
-        }
-        Ok(figures)
+        let load = Load { data, sessions, settle };
+        load.once(&allocator.heap, &Setting::default(), &AtomicUsize::new(0))
     });
+    let mut limit = None;
     let limited = Case::new(LIMITED, move |allocator| {
-        let mut peaks = peaks.borrow().clone();
-        peaks.sort_unstable();
-        let peak = peaks.get(peaks.len() / 2).context("no peak of the C library's heap in this run")?;
-        let group = Group::new(peak * 1024 * 11 / 10)?;
-        let setting = Setting { cgroup: Some(group.folder().to_owned()), ..Setting::default() };
-        once(data, &allocator.heap, &setting, sessions, settle)
+        let bytes = match limit {
+            Some(bytes) => bytes,
+            None => *limit.insert(Load { data, sessions, settle: 0 }.group_peak()? * 11 / 10),
+        };
+        Load { data, sessions, settle }.limited(&allocator.heap, bytes)
     });
     Ok(vec![free, limited])
 }
@@ -57,7 +53,12 @@ pub(super) fn cases<'a>(
 /// The tables.
 pub(super) fn page(results: &Results) -> String {
     const MIB: f64 = 1.0 / 1024.0;
-    const ROWS: [Row; 9] = [
+    const ROWS: [Row; 14] = [
+        ("limit", "limit of the group, MiB", MIB),
+        ("survived", "servers that the limit did not end, of 1", 1.0),
+        ("held", "sessions that were open at once", 1.0),
+        ("group_peak", "peak of the group, MiB", MIB),
+        ("met", "times that the limit was met", 1.0),
         ("before", "RSS before the first session, MiB", MIB),
         ("peak", "peak RSS, MiB", MIB),
         ("session", "RSS for each session, KiB", 1.0),
@@ -71,46 +72,87 @@ pub(super) fn page(results: &Results) -> String {
     [FREE, LIMITED].map(|case| sheet::of(results, case, &ROWS)).concat()
 }
 
-/// One run.
-///
-/// # Errors
-/// When the server does not start or ends early, or a session fails.
-fn once(data: &Data, heap: &Heap, setting: &Setting, sessions: usize, settle: u64) -> Result<Figures> {
-    let mut server = data.start(heap, setting)?;
-    let before = server.sample()?;
-    let start = Instant::now();
-    let patience = Duration::from_secs(30);
-    let (open, refused): (Vec<_>, Vec<_>) =
-        each(sessions, |_| Session::open(server.socket(), DATABASE, patience))?.into_iter().unzip();
-    let open = with_each(open, |session, number| read(session, data, number))?;
-    let open = with_each(open, |session, number| update(session, data, number))?;
-    let seconds = start.elapsed().as_secs_f64();
-    let connected = server.status("Threads_connected")?;
-    ensure!(connected >= sessions as u64, "only {connected} of {sessions} sessions are open");
-    std::thread::sleep(Duration::from_secs(2));
-    let idle = server.sample()?;
-    close(open);
-    let closed = Instant::now();
-    let mut figures = vec![
-        ("before".to_owned(), before.rss as f64),
-        ("peak".to_owned(), idle.peak as f64),
-        ("session".to_owned(), idle.rss.saturating_sub(before.rss) as f64 / sessions as f64),
-        ("page_tables".to_owned(), idle.page_tables as f64),
-        ("oom_score".to_owned(), idle.oom_score as f64),
-        ("refused".to_owned(), refused.iter().sum::<u32>().into()),
-        ("seconds".to_owned(), seconds),
-    ];
-    for moment in SETTLED.into_iter().filter(|moment| *moment <= settle) {
-        while closed.elapsed() < Duration::from_secs(moment) {
-            check_interrupt()?;
-            std::thread::sleep(Duration::from_millis(50));
-        }
-        let rss = server.sample()?.rss as f64;
-        figures.push((format!("after_{moment}"), rss));
-        figures.push((format!("kept_{moment}"), rss / idle.peak as f64));
+impl Load<'_> {
+    /// What a group without a limit was charged for at the most, in bytes, while it held a server on the C library's heap.
+    fn group_peak(&self) -> Result<u64> {
+        let group = Group::new(None)?;
+        self.once(&Heap::System, &within(&group), &AtomicUsize::new(0))?;
+        group.peak()
     }
-    server.stop()?;
-    Ok(figures.into_iter().collect())
+
+    /// A run in a group with a limit. That the limit ends the server is a result, not a failure.
+    fn limited(&self, heap: &Heap, limit: u64) -> Result<Figures> {
+        let group = Group::new(Some(limit))?;
+        let held = AtomicUsize::new(0);
+        let outcome = self.once(heap, &within(&group), &held);
+        let survived = outcome.is_ok();
+        let mut figures = match outcome {
+            Err(error) if group.kills()? == 0 => return Err(error),
+            outcome => outcome.unwrap_or_default(),
+        };
+        let own = [
+            ("limit", limit as f64 / 1024.0),
+            ("survived", f64::from(u8::from(survived))),
+            ("held", held.load(Ordering::Relaxed) as f64),
+            ("group_peak", group.peak()? as f64 / 1024.0),
+            ("met", group.failures()? as f64),
+        ];
+        figures.extend(own.map(|(name, value)| (name.to_owned(), value)));
+        Ok(figures)
+    }
+
+    /// One run; `held` counts the sessions that were opened.
+    ///
+    /// # Errors
+    /// When the server does not start or ends early, or a session fails.
+    fn once(&self, heap: &Heap, setting: &Setting, held: &AtomicUsize) -> Result<Figures> {
+        let Self { data, sessions, settle } = *self;
+        let mut server = data.start(heap, setting)?;
+        let before = server.sample()?;
+        let start = Instant::now();
+        let patience = Duration::from_secs(30);
+        let (open, refused): (Vec<_>, Vec<_>) = each(sessions, |_| {
+            let session = Session::open(server.socket(), DATABASE, patience)?;
+            held.fetch_add(1, Ordering::Relaxed);
+            Ok(session)
+        })?
+        .into_iter()
+        .unzip();
+        let open = with_each(open, |session, number| read(session, data, number))?;
+        let open = with_each(open, |session, number| update(session, data, number))?;
+        let seconds = start.elapsed().as_secs_f64();
+        let connected = server.status("Threads_connected")?;
+        ensure!(connected >= sessions as u64, "only {connected} of {sessions} sessions are open");
+        std::thread::sleep(Duration::from_secs(2));
+        let idle = server.sample()?;
+        close(open);
+        let closed = Instant::now();
+        let mut figures = vec![
+            ("before".to_owned(), before.rss as f64),
+            ("peak".to_owned(), idle.peak as f64),
+            ("session".to_owned(), idle.rss.saturating_sub(before.rss) as f64 / sessions as f64),
+            ("page_tables".to_owned(), idle.page_tables as f64),
+            ("oom_score".to_owned(), idle.oom_score as f64),
+            ("refused".to_owned(), refused.iter().sum::<u32>().into()),
+            ("seconds".to_owned(), seconds),
+        ];
+        for moment in SETTLED.into_iter().filter(|moment| *moment <= settle) {
+            while closed.elapsed() < Duration::from_secs(moment) {
+                check_interrupt()?;
+                std::thread::sleep(Duration::from_millis(50));
+            }
+            let rss = server.sample()?.rss as f64;
+            figures.push((format!("after_{moment}"), rss));
+            figures.push((format!("kept_{moment}"), rss / idle.peak as f64));
+        }
+        server.stop()?;
+        Ok(figures.into_iter().collect())
+    }
+}
+
+/// A server in a group.
+fn within(group: &Group) -> Setting {
+    Setting { cgroup: Some(group.folder().to_owned()), ..Setting::default() }
 }
 
 /// 100 rows in the order of a column without an index.

@@ -7,7 +7,7 @@ use crate::bench::plot::{Axes, Curve, Ratio, curves, ratios_of};
 use crate::bench::results::Results;
 
 /// Figures of the first plot: the case, the figure, and its words.
-const FIGURES: [(&str, &str, &str); 12] = [
+const FIGURES: [(&str, &str, &str); 13] = [
     ("oltp", "tps", "oltp: transactions a second (more is better)"),
     ("oltp", "p95", "oltp: 95% of latencies"),
     ("oltp", "cpu", "oltp: server time a transaction"),
@@ -17,6 +17,7 @@ const FIGURES: [(&str, &str, &str); 12] = [
     ("hold", "page_tables", "hold: page tables"),
     ("hold", "after_5", "hold: RSS 5 s after"),
     ("hold", "after_60", "hold: RSS 60 s after"),
+    ("cgroup", "held", "cgroup: sessions held (more is better)"),
     ("cgroup", "peak", "cgroup: peak RSS"),
     ("growth", "peak", "growth: peak RSS"),
     ("growth", "after", "growth: RSS 5 s after"),
