@@ -26,8 +26,7 @@ pub struct Rules {
     pub min_objects: u32,
     /// Size in bytes up to which spans grow to reach `min_objects`.
     pub span_bytes: u32,
-    /// The tail of a span that no object uses is at most this part of it: `span >> tail_shift`, and half of that for sizes
-    /// above [`PAGE_SIZE`], whose tails are whole system pages that huge and locked memory has something behind.
+    /// The tail of a span that no object uses is at most this part of it: `span >> tail_shift`.
     pub tail_shift: u32,
     /// Bytes moved between caches at once, about.
     pub batch_bytes: u32,
@@ -36,12 +35,12 @@ pub struct Rules {
 }
 
 impl Rules {
-    /// Short spans: 4 objects or 16 KiB, an eighth of tail at most, batches of 256 KiB.
+    /// Short spans: 4 objects or 16 KiB, a sixteenth of tail at most, batches of 256 KiB.
     pub const DEFAULT: Self = Self {
         max_objects: 1024,
         min_objects: 4,
         span_bytes: 16 * 1024,
-        tail_shift: 3,
+        tail_shift: 4,
         batch_bytes: 256 * 1024,
         max_batch: 31,
     };
@@ -170,13 +169,12 @@ const fn new_class(size: u32, rules: &Rules) -> Class {
     if wanted < 1 {
         wanted = 1;
     }
-    let tail_shift = rules.tail_shift + (size as usize > PAGE_SIZE) as u32;
     let mut pages = 1;
     loop {
         assert!(pages <= MAX_SPAN_PAGES, "no span length satisfies the rules");
         let span = (pages * PAGE_SIZE) as u32;
         let objects = span / size;
-        if objects >= wanted && objects <= rules.max_objects && span % size <= span >> tail_shift {
+        if objects >= wanted && objects <= rules.max_objects && span % size <= span >> rules.tail_shift {
             let batch = rules.batch_bytes / size;
             let max = rules.max_batch as u32;
             let batch = if batch < 2 {
