@@ -211,7 +211,7 @@ impl Central {
     /// Puts objects back into their spans. Pointers that are no live objects of this class are left out and told.
     ///
     /// # Safety
-    /// `objects` points to `len` pointers that the caller gives away.
+    /// `objects` points to `len` pointers, at most [`MAX_BATCH`], that the caller gives away.
     pub(crate) unsafe fn put_into_spans(
         &self,
         class: u8,
@@ -220,9 +220,14 @@ impl Central {
         len: usize,
         rejected: &mut Rejected,
     ) -> FreeSpans {
+        debug_assert!(len <= MAX_BATCH);
+        // SAFETY: the caller vouches for `len` pointers.
+        let objects = unsafe { core::slice::from_raw_parts(objects, len) };
+        let mut found = [null_mut(); MAX_BATCH];
+        Self::find_spans(objects, &mut found);
         let mut spans = self.spans.lock();
         // SAFETY: handed on to the caller.
-        unsafe { Self::put_all(&mut spans, class, owner, objects, len, rejected, true) }
+        unsafe { Self::put_all(&mut spans, class, owner, objects, &found, rejected, true) }
     }
 
     /// As [`put_into_spans`](Self::put_into_spans) for one object, but gives up at once when another holds the lock, with
@@ -237,33 +242,43 @@ impl Central {
         object: *mut u8,
         rejected: &mut Rejected,
     ) -> bool {
+        let mut found = [null_mut()];
+        Self::find_spans(&[object], &mut found);
         let Some(mut spans) = self.spans.try_lock() else { return false };
         // SAFETY: handed on to the caller.
-        unsafe { Self::put_all(&mut spans, class, owner, &object, 1, rejected, false) };
+        unsafe { Self::put_all(&mut spans, class, owner, &[object], &found, rejected, false) };
         true
     }
 
+    /// Looks the objects' spans up, null for what has none, and has their records fetched: what the processor reads of them at once
+    /// now would be read one by one while the class is locked.
+    fn find_spans(objects: &[*mut u8], found: &mut [*mut Span]) {
+        for (object, found) in objects.iter().zip(found) {
+            *found = PAGE_MAP.span_of(object.addr()).map_or(null_mut(), NonNull::as_ptr);
+            Span::prefetch(*found);
+        }
+    }
+
+    /// Puts objects into the spans that [`find_spans`](Self::find_spans) has found.
+    ///
     /// # Safety
     /// As for [`put_into_spans`](Self::put_into_spans).
     unsafe fn put_all(
         spans: &mut SpanLists,
         class: u8,
         owner: *const Owner,
-        objects: *const *mut u8,
-        len: usize,
+        objects: &[*mut u8],
+        found: &[*mut Span],
         rejected: &mut Rejected,
         take_empty: bool,
     ) -> FreeSpans {
         let info = CLASSES.class(class);
         let mut empty = FreeSpans::none();
-        for i in 0..len {
-            // SAFETY: the caller vouches for `len` pointers.
-            let object = unsafe { objects.add(i).read() };
-            let Some(span) = PAGE_MAP.span_of(object.addr()) else {
+        for (&object, &span) in objects.iter().zip(found) {
+            if span.is_null() {
                 rejected.add(object, crate::report::Fault::Foreign);
                 continue;
-            };
-            let span = span.as_ptr();
+            }
             // SAFETY: a span in the page map is valid, and stays so while objects of it are in the caller's hands. A
             // wrong pointer may name a span that ends at this moment; its record is type-stable, and the lists are
             // locked before anything is changed.

@@ -11,12 +11,14 @@ use super::need::State;
 use super::open_bin::{OpenBin, len_below};
 use super::{budget, slots};
 use crate::heap::Engine;
-use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
-use page_backend::PageBackend;
+use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use page_backend::{PageBackend, sys};
 use size_classes::CLASS_COUNT;
 
-/// Slow-path events between two sweeps.
+/// Slow-path events between two looks at whether a sweep is due.
 const SWEEP_EVENTS: u32 = 512;
+/// Nanoseconds between two sweeps. A burst has its 512 events within a millisecond, and what it does not use is not therefore idle.
+const SWEEP_EVERY: u64 = 500_000_000;
 /// Slow-path events between two looks at whether the share was cut.
 const SHARE_EVENTS: u32 = 16;
 
@@ -33,6 +35,8 @@ pub(crate) struct Cache {
     /// Share of the budget. Others may lower it.
     pub(super) limit: AtomicUsize,
     events: AtomicU32,
+    /// When the last sweep was, by the coarse clock.
+    swept: AtomicU64,
 }
 
 /// Work that has fallen due on a cache.
@@ -54,6 +58,7 @@ impl Cache {
             capacity: AtomicUsize::new(0),
             limit: AtomicUsize::new(0),
             events: AtomicU32::new(0),
+            swept: AtomicU64::new(0),
         }
     }
 
@@ -96,9 +101,20 @@ impl Cache {
 
     /// Counts a slow path, and says what has fallen due.
     pub(super) fn event(&self) -> Due {
+        self.event_by(sys::clock_monotonic_coarse)
+    }
+
+    /// [`event`](Self::event) by a clock, which is read at every [`SWEEP_EVENTS`]th alone.
+    #[inline]
+    fn event_by(&self, clock: impl FnOnce() -> u64) -> Due {
         let events = self.events.load(Ordering::Relaxed) + 1;
         if events >= SWEEP_EVENTS {
             self.events.store(0, Ordering::Relaxed);
+            let now = clock();
+            if now.wrapping_sub(self.swept.load(Ordering::Relaxed)) < SWEEP_EVERY {
+                return Due::Nothing;
+            }
+            self.swept.store(now, Ordering::Relaxed);
             return Due::Sweep;
         }
         self.events.store(events, Ordering::Relaxed);
@@ -161,5 +177,35 @@ impl Cache {
             }
         }
         budget::return_all(self);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_burst_is_swept_once_and_a_steady_load_again_and_again() {
+        let cache = Cache::new();
+        let start = 10 * SWEEP_EVERY;
+        let sweeps = |cycles: u32, now: u64| {
+            (0..cycles * SWEEP_EVENTS).filter(|_| cache.event_by(|| now) == Due::Sweep).count()
+        };
+        assert_eq!(sweeps(100, start), 1);
+        assert_eq!(sweeps(100, start + SWEEP_EVERY - 1), 0);
+        assert_eq!(sweeps(100, start + SWEEP_EVERY), 1);
+    }
+
+    #[test]
+    fn the_clock_is_not_read_at_every_event() {
+        let cache = Cache::new();
+        let reads = core::cell::Cell::new(0);
+        for _ in 0..4 * SWEEP_EVENTS {
+            cache.event_by(|| {
+                reads.set(reads.get() + 1);
+                SWEEP_EVERY
+            });
+        }
+        assert_eq!(reads.get(), 4);
     }
 }

@@ -12,7 +12,7 @@ use page_backend::PageBackend;
 use size_classes::{CLASS_COUNT, CLASSES};
 
 impl Cache {
-    /// Slow paths so far; starts anew at each sweep.
+    /// Slow paths since the last look at whether a sweep is due.
     pub(in crate::front) fn events(&self) -> u32 {
         self.events.load(Ordering::Relaxed)
     }
