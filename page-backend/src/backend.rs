@@ -206,7 +206,8 @@ pub unsafe trait PageBackend: Sync {
     /// tier ([`granule_of`](Self::granule_of)), and is not used again.
     unsafe fn unmap(&self, ptr: NonNull<u8>, size: usize, tier: Tier) -> Result<(), MapError>;
 
-    /// Maps `extra` bytes of zeroed memory directly behind a run, or nothing.
+    /// Maps `extra` bytes of zeroed memory directly behind a run, or nothing. What was said of the run's end with
+    /// [`set_holes`](Self::set_holes) may hold for the new memory too.
     ///
     /// # Errors
     /// The default, and any backend whose neighbour addresses are taken, refuses.

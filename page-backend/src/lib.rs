@@ -20,6 +20,7 @@ mod hugetlb;
 mod locked;
 mod mmap;
 mod numbers;
+mod pieces;
 pub mod pool;
 mod populate;
 pub mod sys;

@@ -140,6 +140,15 @@ impl<B: PageBackend> Locked<B> {
     #[cold]
     unsafe fn lock(&self, ptr: NonNull<u8>, size: usize, inner: Tier) -> Result<(), MapError> {
         self.reserve(size)?;
+        // SAFETY: handed on to the caller.
+        unsafe { self.lock_reserved(ptr, size, inner) }
+    }
+
+    /// Locks a range that the budget has room for, or gives the room back.
+    ///
+    /// # Safety
+    /// The range is the caller's own, and [`reserve`](Self::reserve) has allowed it.
+    unsafe fn lock_reserved(&self, ptr: NonNull<u8>, size: usize, inner: Tier) -> Result<(), MapError> {
         // SAFETY: as the caller vouches.
         let Err(errno) = (unsafe { lock_range(ptr, size, self.time) }) else {
             self.count_locked(inner, size);
@@ -268,22 +277,29 @@ unsafe impl<B: PageBackend> PageBackend for Locked<B> {
     #[cold]
     unsafe fn grow(&self, ptr: NonNull<u8>, size: usize, extra: usize, tier: Tier) -> Result<(), MapError> {
         let (inner, locked) = self.split(tier);
-        // SAFETY: as the caller vouches.
-        unsafe { self.inner.grow(ptr, size, extra, inner)? };
+        let counted = locked && self.needs_lock(inner);
+        if counted {
+            // Before the inner backend is asked: what it maps may be locked with the run that it makes longer.
+            self.reserve(extra)?;
+        }
+        // SAFETY: as the caller vouches. The extra range was just mapped behind the run, and nobody uses it yet.
+        unsafe {
+            self.inner.grow(ptr, size, extra, inner).inspect_err(|_| {
+                if counted {
+                    self.total.sub(extra);
+                }
+            })?;
+            if counted {
+                let behind = ptr.add(size);
+                return self.lock_reserved(behind, extra, inner).inspect_err(|_| {
+                    let _ = self.inner.unmap(behind, extra, inner);
+                });
+            }
+        }
         if !locked {
             self.side(inner).unlocked.add(extra);
-            return Ok(());
         }
-        if !self.needs_lock(inner) {
-            return Ok(());
-        }
-        // SAFETY: the extra range was just mapped behind the run, and nobody uses it yet.
-        unsafe {
-            let behind = ptr.add(size);
-            self.lock(behind, extra, inner).inspect_err(|_| {
-                let _ = self.inner.unmap(behind, extra, inner);
-            })
-        }
+        Ok(())
     }
 
     #[cold]

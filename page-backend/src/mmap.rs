@@ -3,6 +3,7 @@
 use crate::backend::{Capabilities, MapError, Mapping, PageBackend, Reason, Step, Tier, Usage};
 use crate::counters::Bytes;
 use crate::error::check_request;
+use crate::pieces;
 use crate::sys::{self, Advice, Errno, MapFlags};
 use crate::thp::{self, ThpPolicy};
 use core::ptr::{self, NonNull};
@@ -139,9 +140,18 @@ unsafe impl PageBackend for Mmap {
     unsafe fn grow(&self, ptr: NonNull<u8>, size: usize, extra: usize, _tier: Tier) -> Result<(), MapError> {
         check_request(extra, self.granule(), self.granule())?;
         let at = behind(ptr, size)?;
-        map_at(at, extra, MapFlags::ANONYMOUS)
-            .map_err(|errno| MapError::mapping(errno, Step::Remap, extra))?;
-        self.advise(at, extra);
+        // A mapping made longer stays one mapping, which can be moved in one piece.
+        // SAFETY: the last page of the run lies in one mapping of ours.
+        let longer = !cfg!(miri)
+            && unsafe {
+                let page = sys::page_size();
+                sys::mremap_in_place(ptr.add(size - page), page, page + extra).is_ok()
+            };
+        if !longer {
+            map_at(at, extra, MapFlags::ANONYMOUS)
+                .map_err(|errno| MapError::mapping(errno, Step::Remap, extra))?;
+            self.advise(at, extra);
+        }
         self.mapped.add(extra);
         Ok(())
     }
@@ -171,15 +181,14 @@ unsafe impl PageBackend for Mmap {
                 self.mapped.resize(size, new_size);
                 return Ok(Mapping { ptr, len: new_size, tier });
             }
-            Err(Errno::ENOMEM) => {}
+            // No room.
+            Err(Errno::ENOMEM) if new_size > size => {}
+            Err(Errno::EFAULT) if new_size > size && pieces::can_be_moved() => {}
             Err(errno) => return Err(failed(errno)),
         }
         let target = map_aligned(new_size, align).map_err(failed)?;
         // SAFETY: the caller owns the old range, and the target was just mapped and is not in use.
-        if let Err(errno) = unsafe { sys::mremap_to(ptr, size, new_size, target) } {
-            abandon_target(target, new_size);
-            return Err(failed(errno));
-        }
+        unsafe { pieces::move_all(ptr, size, new_size, target) }.map_err(failed)?;
         self.mapped.resize(size, new_size);
         Ok(Mapping { ptr: target, len: new_size, tier })
     }
@@ -263,14 +272,4 @@ pub(crate) fn map_at(at: NonNull<u8>, size: usize, flags: MapFlags) -> Result<()
     // SAFETY: the mapping was just made and nobody knows of it.
     let _ = unsafe { discard(got, size) };
     Err(Errno::EEXIST)
-}
-
-/// Gives back the target of a move that failed. The kernel may have unmapped it already, and another thread
-/// may have mapped something there since, so it is unmapped only if it can be claimed anew; otherwise
-/// untouched address space stays mapped.
-fn abandon_target(target: NonNull<u8>, size: usize) {
-    if map_at(target, size, MapFlags::ANONYMOUS).is_ok() {
-        // SAFETY: the range was free and is now ours.
-        let _ = unsafe { discard(target, size) };
-    }
 }

@@ -13,8 +13,8 @@ mod time;
 
 pub use file::{close, open, read, stat_fs_page_size, write, write_all};
 pub use memory::{
-    Advice, MapFlags, madvise, mlock, mlock_on_fault, mmap, mmap_anonymous, mremap, mremap_in_place,
-    mremap_to, munlock, munmap,
+    Advice, MapFlags, is_one_mapping, madvise, mlock, mlock_on_fault, mmap, mmap_anonymous, mremap,
+    mremap_in_place, mremap_keeping, mremap_to, munlock, munmap,
 };
 pub use process::{
     Limit, getpid, getrlimit, gettid, has_cap_ipc_lock, membarrier_register_rseq, membarrier_rseq, page_size,

@@ -74,6 +74,52 @@ fn locked_bytes_are_what_the_kernel_counts() {
 }
 
 #[test]
+fn locked_memory_of_several_mappings_keeps_its_locks() {
+    if !may_lock(4 << 20) {
+        return;
+    }
+    let status = in_child(|| {
+        for time in [LockTime::AtMap, LockTime::OnTouch] {
+            let pages = Locked::with_options(Mmap::new(), LockMode::Strict, time, 4 * SIZE);
+            let run = map(&pages, SIZE);
+            // SAFETY: the run is ours. The advice makes two mappings of it.
+            unsafe {
+                run.ptr.write_bytes(5, SIZE);
+                sys::madvise(run.ptr, SIZE / 2, sys::Advice::DontDump).unwrap();
+                assert!(pages.remap(run.ptr, SIZE, 2 * SIZE, sys::page_size(), run.tier).is_err());
+                assert_eq!((run.ptr.read(), run.ptr.add(SIZE - 1).read()), (5, 5));
+            }
+            assert_eq!((pages.usage(run.tier).locked, status_kb("VmLck") * 1024), (SIZE, SIZE));
+            unmap(&pages, run);
+            assert_eq!((pages.usage(Tier(0)).locked, status_kb("VmLck")), (0, 0));
+        }
+    });
+    assert_eq!(status, 0);
+}
+
+#[test]
+fn growth_keeps_to_the_budget() {
+    if !may_lock(4 << 20) {
+        return;
+    }
+    let status = in_child(|| {
+        let pages = Locked::with_options(Mmap::new(), LockMode::Fallback, LockTime::AtMap, SIZE);
+        let run = map(&pages, SIZE);
+        // SAFETY: the run is ours.
+        let error = unsafe { pages.grow(run.ptr, SIZE, SIZE, run.tier) }.unwrap_err();
+        assert_eq!(error.reason, Reason::CapReached);
+        assert_eq!((pages.usage(run.tier).locked, status_kb("VmLck") * 1024), (SIZE, SIZE));
+        assert_eq!(pages.usage(run.tier).mapped, SIZE);
+        unmap(&pages, run);
+        // What was refused is not counted: the budget is whole again.
+        let run = map(&pages, SIZE);
+        assert_eq!((run.tier, pages.usage(Tier(0)).locked), (Tier(0), SIZE));
+        unmap(&pages, run);
+    });
+    assert_eq!(status, 0);
+}
+
+#[test]
 fn purged_locked_memory_is_gone_and_reads_zero() {
     if !may_lock(4 << 20) {
         return;

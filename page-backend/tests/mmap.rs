@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::in_child;
+use common::{in_child, refuse};
 use page_backend::sys::{self, Errno};
 use page_backend::{Capabilities, FaultInjector, Mapping, Mmap, PageBackend, Reason, Step, ThpPolicy, Tier};
 use std::ptr::NonNull;
@@ -140,6 +140,134 @@ fn moving_keeps_content_without_copying() {
         assert_eq!((run.len, pages.usage(run.tier).mapped, run.ptr.read()), (HUGE, HUGE, 7));
         unmap(&pages, run);
     }
+}
+
+/// A run of eight pages in three mappings, the first byte of each page its number from 1.
+fn run_of_three_mappings(pages: &impl PageBackend) -> Mapping {
+    let page = pages.granule();
+    let run = pages.map(8 * page, page).unwrap();
+    // SAFETY: the run is ours. The advice makes three mappings of it.
+    unsafe {
+        for i in 0..8 {
+            run.ptr.add(i * page).write(i as u8 + 1);
+        }
+        sys::madvise(run.ptr.add(3 * page), 2 * page, sys::Advice::DontDump).unwrap();
+        assert!(!sys::is_one_mapping(run.ptr, 8 * page).unwrap());
+        assert!(sys::is_one_mapping(run.ptr, 3 * page).unwrap());
+        assert!(sys::is_one_mapping(run.ptr.add(page), page).unwrap());
+    }
+    run
+}
+
+fn is_as_made(run: Mapping) -> bool {
+    // SAFETY: the tests' run.
+    (0..8).all(|i| unsafe { run.ptr.add(i * sys::page_size()).read() } == i as u8 + 1)
+}
+
+/// The bytes of address space that this process has.
+fn address_space() -> usize {
+    let statm = std::fs::read_to_string("/proc/self/statm").unwrap();
+    statm.split(' ').next().unwrap().parse::<usize>().unwrap() * sys::page_size()
+}
+
+#[test]
+fn a_run_of_several_mappings_moves_as_a_whole() {
+    let status = in_child(|| {
+        let pages = Mmap::new();
+        let page = pages.granule();
+        let run = run_of_three_mappings(&pages);
+        let before = address_space();
+        // SAFETY: the run is ours, and its old address is not used after the move.
+        unsafe {
+            let moved = pages.remap(run.ptr, 8 * page, 16 * page, page, run.tier).unwrap();
+            assert_ne!(moved.ptr, run.ptr);
+            assert!(is_as_made(moved));
+            assert!((8..16).all(|i| moved.ptr.add(i * page).read() == 0));
+            assert_eq!(pages.usage(run.tier).mapped, 16 * page);
+            assert_eq!(address_space(), before + 8 * page, "nothing of the old place is left");
+            unmap(&pages, moved);
+        }
+    });
+    assert_eq!(status, 0);
+}
+
+#[test]
+fn a_move_of_several_mappings_that_fails_half_way_is_undone() {
+    let status = in_child(|| {
+        let pages = Mmap::new();
+        let page = pages.granule();
+        let run = run_of_three_mappings(&pages);
+        // The last piece does not go, the others do.
+        let last = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
+        refuse(libc::SYS_mremap, 3, &[last as u32], libc::ENOMEM);
+        // SAFETY: the run is ours.
+        let error = unsafe { pages.remap(run.ptr, 8 * page, 16 * page, page, run.tier) }.unwrap_err();
+        assert_eq!((error.reason, error.errno), (Reason::NoMemory, Some(Errno::ENOMEM)));
+        assert!(is_as_made(run));
+        assert_eq!(pages.usage(run.tier).mapped, 8 * page);
+        // SAFETY: the run is ours.
+        unsafe { run.ptr.write_bytes(9, 8 * page) };
+        unmap(&pages, run);
+        assert_eq!(pages.usage(run.tier).mapped, 0);
+    });
+    assert_eq!(status, 0);
+}
+
+#[test]
+fn an_older_kernel_moves_one_mapping_and_no_more() {
+    let status = in_child(|| {
+        let pages = Mmap::new();
+        let page = pages.granule();
+        let run = run_of_three_mappings(&pages);
+        let keep = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED | libc::MREMAP_DONTUNMAP;
+        refuse(libc::SYS_mremap, 3, &[keep as u32], libc::EINVAL);
+        // SAFETY: the run is ours; so is the second one, whose old address is not used after its move.
+        unsafe {
+            assert!(pages.remap(run.ptr, 8 * page, 16 * page, page, run.tier).is_err());
+            assert!(is_as_made(run));
+            // What the first try may have lost of the address space, later ones do not.
+            let before = address_space();
+            for _ in 0..100 {
+                assert!(pages.remap(run.ptr, 8 * page, 16 * page, page, run.tier).is_err());
+            }
+            assert_eq!(address_space(), before);
+            unmap(&pages, run);
+            let one = pages.map(8 * page, page).unwrap();
+            one.ptr.write(5);
+            let moved = pages.remap(one.ptr, 8 * page, 1 << 30, page, one.tier).unwrap();
+            assert_eq!(moved.ptr.read(), 5);
+            unmap(&pages, moved);
+        }
+    });
+    assert_eq!(status, 0);
+}
+
+#[test]
+fn a_run_that_has_moved_and_grown_is_one_mapping() {
+    let status = in_child(|| {
+        let pages = Mmap::new();
+        let run = pages.map(2 * HUGE, HUGE).unwrap();
+        let grown = |run: Mapping, extra| {
+            // SAFETY: the run is ours.
+            unsafe { pages.grow(run.ptr, run.len, extra, run.tier) }
+        };
+        // SAFETY: the run is ours; its old address is not used after the move. A neighbour keeps it from growing in place.
+        unsafe {
+            run.ptr.write_bytes(7, run.len);
+            let wall =
+                sys::mmap(run.ptr.add(run.len).as_ptr(), 4096, sys::MapFlags::ANONYMOUS, -1, 0).unwrap();
+            let moved = pages.remap(run.ptr, run.len, 64 * HUGE, HUGE, run.tier).unwrap();
+            pages.unmap(moved.ptr.add(8 * HUGE), 56 * HUGE, run.tier).unwrap();
+            let moved = Mapping { len: 8 * HUGE, ..moved };
+            grown(moved, 4 * HUGE).unwrap();
+            assert!(sys::is_one_mapping(moved.ptr, 12 * HUGE).unwrap());
+            assert_eq!((moved.ptr.read(), moved.ptr.add(12 * HUGE - 1).read()), (7, 0));
+            unmap(&pages, Mapping { len: 12 * HUGE, ..moved });
+            sys::munmap(wall, 4096).unwrap();
+        }
+        assert_eq!(pages.usage(Tier(0)).mapped, 0);
+    });
+    assert_eq!(status, 0);
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! More memory from the backend, and address space back to it. All system calls are made without the lock.
 
 use super::PageHeap;
-use super::huge_cache::Memory;
+use super::huge_cache::{Backing, Memory};
 use super::inner::{Inner, Taken, account};
 use super::tracker::{ByLinks, HUGE_PAGES, HUGE_SHIFT, HUGE_SIZE, List, State, Tracker, TrackerMap};
 use crate::arena::Pool;
@@ -263,16 +263,28 @@ impl<B: PageBackend> PageHeap<B> {
     /// Unmaps free ranges of at least `least` huge pages, whatever is behind them. Returns how many huge pages went.
     #[cold]
     pub(super) fn unmap_free_ranges(&self, least: usize) -> usize {
+        self.unmap_free(least, usize::MAX, true)
+    }
+
+    /// Unmaps up to `most` free huge pages without memory behind them.
+    #[cold]
+    pub(super) fn unmap_unbacked(&self, most: usize) {
+        self.unmap_free(1, most, false);
+    }
+
+    /// Unmaps free ranges of at least `least` huge pages until `most` huge pages are gone; those with memory behind them
+    /// too if `backed`. Returns how many huge pages went.
+    fn unmap_free(&self, least: usize, most: usize, backed: bool) -> usize {
         let mut gone = 0;
-        loop {
+        while gone < most {
             let (first, len) = {
                 let mut inner = self.inner.lock();
                 let mut found: *mut Tracker = core::ptr::null_mut();
                 let mut part = (0, 0);
                 // SAFETY: the lock is held; listed records are live.
                 unsafe {
-                    inner.cache.for_each(|head, _| {
-                        if found.is_null() {
+                    inner.cache.for_each(|head, backing| {
+                        if found.is_null() && (backed || backing == Backing::Unbacked) {
                             let whole =
                                 self.unmappable((*head).number(), (*head).range_len as usize, (*head).tier);
                             if whole.1 >= least {
@@ -285,6 +297,8 @@ impl<B: PageBackend> PageHeap<B> {
                         return gone;
                     }
                     let map = inner.map();
+                    let unit = (self.backend.granule_of((*found).tier) / HUGE_SIZE).max(1);
+                    part.1 = part.1.min((most - gone).div_ceil(unit).saturating_mul(unit));
                     inner.cache.cut(&map, found, part.0, part.1);
                     inner.in_flight += 1;
                     (map.get((*found).number() + part.0), part.1)
@@ -303,6 +317,7 @@ impl<B: PageBackend> PageHeap<B> {
                 gone += len;
             }
         }
+        gone
     }
 
     /// The part of a range of huge pages that the tier can unmap: how many to skip, and how many.

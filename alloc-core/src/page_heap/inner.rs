@@ -124,8 +124,9 @@ impl Inner {
         }
     }
 
+    /// Counts pages taken into use that had no memory behind them.
     #[inline]
-    fn committed(&mut self, unbacked: usize) {
+    pub(super) fn committed(&mut self, unbacked: usize) {
         if unbacked > 0 {
             self.events.commit_count += 1;
             self.events.commit_bytes += (unbacked * PAGE_SIZE) as u64;

@@ -53,12 +53,15 @@ impl<B: PageBackend> PageHeap<B> {
                             }
                             return !purged || self.restore(at, extra, tier);
                         }
-                        Some(Obstacle::Unmapped(number)) => Some((number, tier)),
+                        Some(Obstacle::Unmapped(number)) => {
+                            let last = map.get(number - 1);
+                            Some((number, tier, !last.is_null() && (*last).holes))
+                        }
                         Some(Obstacle::Taken) => None,
                     }
                 }
             };
-            let Some((number, tier)) = obstacle else { return false };
+            let Some((number, tier, holes)) = obstacle else { return false };
             if tried_backend {
                 return false;
             }
@@ -76,6 +79,11 @@ impl<B: PageBackend> PageHeap<B> {
             };
             if !grown {
                 return false;
+            }
+            if holes {
+                // SAFETY: `need` huge pages were just mapped there.
+                let at = unsafe { ptr.add((number * HUGE_PAGES - start) * PAGE_SIZE) };
+                self.close_holes(at, need * HUGE_PAGES, tier);
             }
         }
     }
@@ -145,6 +153,7 @@ impl Inner {
                     let marked = self.change(t, |p| p.mark(pos, part));
                     self.filler.update(t);
                     self.decay.note_filler(self.filler.backed());
+                    self.committed(marked.unbacked);
                     purged |= marked.purged;
                     at += part;
                 }

@@ -34,6 +34,8 @@ pub enum Advice {
     DontNeedLocked = 24,
     /// Transparent huge pages are welcome.
     HugePage = libc::MADV_HUGEPAGE,
+    /// May be reclaimed before others (Linux 5.4); refused for locked memory.
+    Cold = 20,
     /// No transparent huge pages.
     NoHugePage = libc::MADV_NOHUGEPAGE,
     /// Take memory now for writing, with an error if there is none (Linux 5.14).
@@ -202,6 +204,43 @@ pub unsafe fn mremap_to(
     // SAFETY: the caller owns both ranges.
     unsafe { super::syscall(libc::SYS_mremap as usize, args)? };
     Ok(())
+}
+
+/// As [`mremap_to`] with the old length, but the old range stays mapped, without its content (Linux 5.7).
+///
+/// # Errors
+/// As [`mremap_to`], and `EINVAL` from older kernels.
+///
+/// # Safety
+/// Both ranges are the caller's own and of private anonymous memory.
+pub unsafe fn mremap_keeping(at: NonNull<u8>, len: usize, to: NonNull<u8>) -> Result<(), Errno> {
+    let flags = (libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED | libc::MREMAP_DONTUNMAP) as usize;
+    let args = [at.as_ptr().expose_provenance(), len, len, flags, to.as_ptr().expose_provenance(), 0];
+    // SAFETY: the caller owns both ranges.
+    unsafe { super::syscall(libc::SYS_mremap as usize, args)? };
+    Ok(())
+}
+
+/// Whether a range lies in one mapping, so that it can be moved. Asks the kernel to make it longer by a page, which looks
+/// at the range first; a page that it gives is given back.
+///
+/// # Errors
+/// Any other answer of the kernel.
+///
+/// # Safety
+/// The range is the caller's own.
+pub unsafe fn is_one_mapping(at: NonNull<u8>, len: usize) -> Result<bool, Errno> {
+    let longer = len + super::page_size();
+    // SAFETY: the caller owns the range. A page behind it that the kernel gives was nobody's, and is known to nobody.
+    unsafe {
+        match mremap_in_place(at, len, longer) {
+            Err(Errno::EFAULT) => Ok(false),
+            // No room, or a limit.
+            Err(Errno::ENOMEM | Errno::EAGAIN) => Ok(true),
+            Err(errno) => Err(errno),
+            Ok(()) => mremap_in_place(at, longer, len).map(|()| true),
+        }
+    }
 }
 
 /// Takes and locks the memory of a range of whole pages.

@@ -231,21 +231,23 @@ pub(crate) fn limit_locked_memory(bytes: u64) {
 /// Makes the kernel refuse what came after Linux 5.10: advices 23 to 25 are `EINVAL`. For children only.
 #[cfg(not(miri))]
 pub(crate) fn pretend_old_kernel() {
+    refuse(libc::SYS_madvise, 2, &[23, 24, 25], libc::EINVAL);
+}
+
+/// Makes a system call fail where the low half of an argument, numbered from 0, is one of `values`. For children only.
+#[cfg(not(miri))]
+pub(crate) fn refuse(call: libc::c_long, argument: u32, values: &[u32], errno: i32) {
     const LOAD: u16 = (libc::BPF_LD | libc::BPF_W | libc::BPF_ABS) as u16;
     const JUMP_EQUAL: u16 = (libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K) as u16;
     const RETURN: u16 = (libc::BPF_RET | libc::BPF_K) as u16;
     let op = |code, jt, jf, k| libc::sock_filter { code, jt, jf, k };
-    let mut filter = [
-        op(LOAD, 0, 0, 0),
-        op(JUMP_EQUAL, 0, 4, libc::SYS_madvise as u32),
-        // The low half of the third argument.
-        op(LOAD, 0, 0, 32),
-        op(JUMP_EQUAL, 3, 0, 23),
-        op(JUMP_EQUAL, 2, 0, 24),
-        op(JUMP_EQUAL, 1, 0, 25),
-        op(RETURN, 0, 0, libc::SECCOMP_RET_ALLOW),
-        op(RETURN, 0, 0, libc::SECCOMP_RET_ERRNO | libc::EINVAL as u32),
-    ];
+    let count = values.len() as u8;
+    // The number of the call is at 0, the arguments are from 16 on.
+    let mut filter =
+        vec![op(LOAD, 0, 0, 0), op(JUMP_EQUAL, 0, count + 1, call as u32), op(LOAD, 0, 0, 16 + 8 * argument)];
+    filter.extend(values.iter().zip((1..=count).rev()).map(|(&value, to)| op(JUMP_EQUAL, to, 0, value)));
+    filter.push(op(RETURN, 0, 0, libc::SECCOMP_RET_ALLOW));
+    filter.push(op(RETURN, 0, 0, libc::SECCOMP_RET_ERRNO | errno as u32));
     let program = libc::sock_fprog { len: filter.len() as u16, filter: filter.as_mut_ptr() };
     // SAFETY: the program lives through the call, which copies it.
     unsafe {

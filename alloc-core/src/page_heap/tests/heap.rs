@@ -276,6 +276,112 @@ fn a_long_run_moves_without_a_copy_of_its_huge_pages() {
     assert_eq!(heap.accounts().in_use(), 0);
 }
 
+/// Whether what was taken into use less what was given back is what costs memory now.
+fn commits_add_up(heap: &PageHeap<Mock>) -> bool {
+    let accounts = heap.accounts();
+    let committed = accounts.events.commit_bytes - accounts.events.decommit_bytes;
+    committed == (accounts.in_use() + accounts.free()) as u64
+}
+
+#[test]
+fn the_last_huge_page_of_a_run_moves_too_where_nobody_else_uses_it() {
+    let heap = heap(&[Spec::PLAIN]);
+    let run = take(&heap, 700);
+    // A part of what is behind the run has memory.
+    let behind = take(&heap, 20);
+    give(&heap, behind, 20);
+    assert_eq!(heap.accounts().free(), 20 * PAGE_SIZE);
+    assert!(commits_add_up(&heap));
+    let before = heap.accounts();
+    // SAFETY: the run is this test's, and not used again at its old place when it has moved.
+    unsafe {
+        run.add(699 * PAGE_SIZE).write(7);
+        heap.backend().set_fail(Fail { grow: true, ..Fail::default() });
+        assert!(heap.relocate(run, 700, 1400).is_none());
+        assert_eq!(heap.find_flaw(), Ok(()));
+        assert_eq!(heap.accounts().events, before.events);
+        assert_eq!((heap.accounts().free(), heap.accounts().mapped()), (before.free(), before.mapped()));
+        heap.backend().set_fail(Fail::default());
+        let moved = heap.relocate(run, 700, 1400).unwrap().ptr;
+        assert_eq!(moved.add(699 * PAGE_SIZE).read(), 7);
+        assert_eq!(heap.find_flaw(), Ok(()));
+        assert_eq!((heap.accounts().in_use(), heap.accounts().free()), (1400 * PAGE_SIZE, 0));
+        assert_eq!(heap.backend().mapped(0), 6 * 2 * MIB, "nothing is left of the old place");
+        assert!(commits_add_up(&heap));
+        give(&heap, moved, 1400);
+    }
+    assert_eq!(heap.accounts().in_use(), 0);
+}
+
+#[test]
+fn moves_do_not_let_free_memory_pile_up() {
+    let heap = heap(&[Spec::PLAIN]);
+    let run = take(&heap, 512);
+    let wall = take(&heap, 1);
+    let freed = take(&heap, 64 * PAGES_PER_MIB);
+    // SAFETY: the runs are this test's, and not used again where they have moved or are given back.
+    unsafe {
+        heap.free_and_keep(freed, 64 * PAGES_PER_MIB);
+        assert_eq!(heap.accounts().cached_huge, 64 * MIB);
+        let moved = heap.relocate(run, 512, 1024).unwrap().ptr;
+        assert!(heap.accounts().cached_huge <= 4 * MIB, "no more than the cache's limit");
+        // Nor does address space.
+        let mapped = heap.accounts().mapped();
+        let mut moved = moved;
+        for _ in 0..10 {
+            let longer = heap.relocate(moved, 1024, 2048).unwrap().ptr;
+            heap.free(longer.add(1024 * PAGE_SIZE), 1024);
+            moved = longer;
+        }
+        assert!(heap.accounts().mapped() <= mapped + 16 * MIB);
+        assert_eq!(heap.find_flaw(), Ok(()));
+        assert!(commits_add_up(&heap));
+        give(&heap, moved, 1024);
+    }
+    give(&heap, wall, 1);
+}
+
+#[test]
+fn purged_pages_behind_a_run_do_not_move() {
+    let heap = heap(&[Spec::PLAIN]);
+    let run = take(&heap, 700);
+    let behind = take(&heap, 68);
+    give(&heap, behind, 68);
+    assert_eq!(heap.release(usize::MAX, ReleaseMode::Everything), 68 * PAGE_SIZE);
+    // SAFETY: the run is this test's, and not used again at its old place when it has moved.
+    unsafe {
+        run.add(699 * PAGE_SIZE).write(7);
+        // The backend asserts that nothing purged moves.
+        let moved = heap.relocate(run, 700, 1400).unwrap().ptr;
+        assert_eq!(moved.add(699 * PAGE_SIZE).read(), 7);
+        assert_eq!(heap.find_flaw(), Ok(()));
+        assert_eq!(heap.backend().mapped(0), 7 * 2 * MIB, "the huge page with purged pages stays");
+        assert!(commits_add_up(&heap));
+        give(&heap, moved, 1400);
+    }
+    assert_eq!(heap.accounts().in_use(), 0);
+}
+
+#[test]
+fn a_run_takes_no_holes_along() {
+    let heap = heap(&[Spec::THP]);
+    let run = take(&heap, 512);
+    // SAFETY: the pages are this test's, as long as they are said to be.
+    unsafe {
+        give(&heap, run.add(412 * PAGE_SIZE), 100);
+        heap.release(usize::MAX, ReleaseMode::Everything);
+        assert_eq!(heap.backend().holes(), 1);
+        assert!(heap.grow_in_place(run, 412, 400), "into memory that the backend maps");
+        assert_eq!(heap.find_flaw(), Ok(()));
+        assert_eq!(heap.backend().holes(), 1, "what is behind the huge page with a hole has none");
+        let moved = heap.relocate(run, 812, 1400).unwrap().ptr;
+        assert_eq!(heap.backend().holes(), 0);
+        assert_eq!(heap.find_flaw(), Ok(()));
+        give(&heap, moved, 1400);
+    }
+    assert_eq!(heap.accounts().in_use(), 0);
+}
+
 #[test]
 fn a_failed_unmap_leads_to_a_purge_and_nothing_is_lost() {
     let heap = heap(&[Spec::PLAIN]);

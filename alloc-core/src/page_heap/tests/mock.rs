@@ -306,6 +306,10 @@ unsafe impl PageBackend for Mock {
         }
         state.pages[first..first + count].fill(Page::Mapped(tier.0));
         state.mapped[tier.0 as usize] += count;
+        // As where a mapping is made longer.
+        let huge = (2 << 20) / PAGE_SIZE;
+        let holes = state.holes[(first - 1) / huge];
+        state.holes[first / huge..(first + count) / huge].fill(holes);
         // SAFETY: inside the mock's memory.
         self.zero(unsafe { ptr.add(size) }, extra);
         Ok(())
@@ -333,7 +337,11 @@ unsafe impl PageBackend for Mock {
         self.zero(ptr, size);
         let huge = (2 << 20) / PAGE_SIZE;
         state.pages[first..first + count].fill(Page::Unmapped);
-        state.holes[first / huge..(first + count) / huge].fill(false);
+        for i in 0..count / huge {
+            let holes = std::mem::take(&mut state.holes[first / huge + i]);
+            let to = self.index(new) / huge + i;
+            state.holes[to] = holes;
+        }
         state.mapped[tier.0 as usize] -= count;
         Ok(Mapping { ptr: new, len: new_size, tier })
     }
