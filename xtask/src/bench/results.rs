@@ -169,7 +169,8 @@ impl Results {
         Spread::of(ours.iter().filter_map(|(round, value)| Some(value / bases.get(round)?)).collect())
     }
 
-    /// The geometric mean of the median ratios over the cases that all of `allocators` have, with their number.
+    /// The geometric mean of the median ratios over the cases that all of `allocators` have, with their number. Cases in which
+    /// one has 0 are left out: a time can be too short for the clock.
     pub(crate) fn mean_ratio(
         &self,
         cases: &[&str],
@@ -178,7 +179,11 @@ impl Results {
         base: &str,
         figure: &str,
     ) -> Option<(f64, usize)> {
-        let has_all = |case: &&&str| allocators.iter().all(|a| self.ratio(case, a, base, figure).is_some());
+        let has_all = |case: &&&str| {
+            allocators
+                .iter()
+                .all(|a| self.ratio(case, a, base, figure).is_some_and(|ratio| ratio.median > 0.0))
+        };
         let logs: Vec<f64> = cases
             .iter()
             .filter(has_all)
