@@ -138,8 +138,12 @@ impl<B: PageBackend> Engine<B> {
                     return Objects { count: 1, dirty: object.dirty };
                 }
                 if let Some((span, dirty_bytes)) = self.new_span(class) {
+                    let start = span.as_ref().start;
                     count = central.add_span(class, span, want, out);
-                    dirty = dirty_bytes;
+                    // What others have put back meanwhile can come first.
+                    if count > 0 && out.read() == start {
+                        dirty = dirty_bytes;
+                    }
                 }
             }
             Objects { count, dirty }

@@ -64,12 +64,13 @@ macro_rules! sequence_tail {
             "4:\n",
             ".pushsection __rseq_cs, \"aw\"\n",
             ".balign 32\n",
+            "77:\n",
             $(
                 ".weak stratalloc_sequence_", stringify!($name), "\n",
                 ".hidden stratalloc_sequence_", stringify!($name), "\n",
-                "stratalloc_sequence_", stringify!($name), ":\n",
+                // Not a label of its own: compilers before 1.89 allow none here.
+                ".set stratalloc_sequence_", stringify!($name), ", 77b\n",
             )?
-            "77:\n",
             ".long 0, 0\n",
             ".quad 3b, 4b - 3b, 78f\n",
             ".popsection\n",
