@@ -79,6 +79,30 @@ fn objects_are_known_to_be_zero_until_somebody_has_had_them() {
 }
 
 #[test]
+fn an_object_put_back_while_a_span_is_made_is_not_called_clean() {
+    let heap = heap();
+    let class = CLASSES.class_of(2048);
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                for _ in 0..2000 {
+                    let blocks: Vec<Block> = (0..9).map(|_| heap.take_one(class).unwrap()).collect();
+                    for block in blocks {
+                        // SAFETY: the object is this thread's until it is put back.
+                        unsafe {
+                            let word = block.ptr.cast::<u64>();
+                            assert!(block.dirty > 0 || word.read() == 0, "not zero, against the promise");
+                            word.write(1);
+                            heap.put(class, &block.ptr.as_ptr(), 1, false);
+                        }
+                    }
+                }
+            });
+        }
+    });
+}
+
+#[test]
 fn a_class_borrows_its_first_objects_where_frees_go_by_the_page() {
     let class_at = |block: Block| {
         let span = PAGE_MAP.span_of(block.ptr.as_ptr().addr()).unwrap();
