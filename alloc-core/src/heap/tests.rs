@@ -85,7 +85,7 @@ fn an_object_put_back_while_a_span_is_made_is_not_called_clean() {
     std::thread::scope(|scope| {
         for _ in 0..4 {
             scope.spawn(|| {
-                for _ in 0..2000 {
+                for _ in 0..if cfg!(miri) { 3 } else { 2000 } {
                     let blocks: Vec<Block> = (0..9).map(|_| heap.take_one(class).unwrap()).collect();
                     for block in blocks {
                         // SAFETY: the object is this thread's until it is put back.
