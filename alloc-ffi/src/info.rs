@@ -117,10 +117,7 @@ pub extern "C" fn malloc_trim(_pad: usize) -> c_int {
     c_int::from(global::trim())
 }
 
-const M_MMAP_THRESHOLD: c_int = -3;
 const M_MXFAST: c_int = 1;
-/// The greatest `M_MMAP_THRESHOLD` that glibc accepts: half of its arenas' size.
-const MAX_MMAP_THRESHOLD: c_int = 32 << 20;
 /// The greatest `M_MXFAST` that glibc accepts.
 const MAX_MXFAST: c_int = 160;
 
@@ -133,12 +130,7 @@ pub extern "C" fn mallopt(parameter: c_int, value: c_int) -> c_int {
 }
 
 pub(crate) fn set_option(parameter: c_int, value: c_int) -> c_int {
-    let accepted = match parameter {
-        M_MMAP_THRESHOLD => (0..=MAX_MMAP_THRESHOLD).contains(&value),
-        M_MXFAST => (0..=MAX_MXFAST).contains(&value),
-        _ => true,
-    };
-    c_int::from(accepted)
+    c_int::from(parameter != M_MXFAST || (0..=MAX_MXFAST).contains(&value))
 }
 
 /// Writes the heap's state to a stream in glibc's XML format, version 1.

@@ -55,11 +55,6 @@ fn blocks_overlap() {
 fn statistics_are_absent_or_glibcs() {
     let run = run(&source("c/questions.c").program(), &[], &[library()]);
     assert!(!run.out.contains(": no\n"), "{}", run.out);
-    for answer in
-        ["1 << 20) = 1", "1 << 30) = 0", "M_ARENA_MAX, 1) = 1", "M_MXFAST, 1 << 20) = 0", "12345, 1) = 1"]
-    {
-        assert!(run.out.contains(answer), "no {answer:?} in {}", run.out);
-    }
     assert!(run.out.contains("malloc_info(0, stream) = 0\n"), "{}", run.out);
     assert!(run.status.success(), "{run:?}");
     assert!(!run.err.is_empty(), "malloc_stats wrote nothing");

@@ -79,7 +79,7 @@ pub fn parse<'a>(
                 column: at + 1,
                 word: pair,
                 expected: "key:value",
-                nearest: keys::nearest_key(pair),
+                nearest: keys::nearest_key(pair).filter(|nearest| nearest.as_bytes() != pair),
             });
             continue;
         };

@@ -132,6 +132,12 @@ fn programs_take_both_separators() {
 }
 
 #[test]
+fn words_without_a_value_name_a_key_only_if_it_is_another() {
+    assert_eq!(one_problem("backend"), "column 1: no value for \"backend\", expected key:value (ignored)");
+    assert!(one_problem("bakend").ends_with("did you mean \"backend\"? (ignored)"));
+}
+
+#[test]
 fn other_programs_get_plain_pages_and_no_outputs() {
     let mut s =
         good("programs:mariadbd,backend:huge+locked,stats_file:/tmp/x,stats_at_exit:json,release_delay:5s");

@@ -1,5 +1,6 @@
-/* Sizes at the limits, overflow, zero, odd alignments: what each function returns and what it leaves in errno. */
+/* Sizes at the limits, overflow, zero, odd alignments, options: what each function returns and what it leaves in errno. */
 #include "observe.h"
+#include <limits.h>
 #include <malloc.h>
 
 static const size_t HUGE_SIZES[] = {
@@ -105,11 +106,21 @@ static void alignments(void) {
     }
 }
 
+static void options(void) {
+    static const int names[] = {M_MXFAST, M_TRIM_THRESHOLD, M_TOP_PAD, M_MMAP_THRESHOLD, M_MMAP_MAX,
+                                M_CHECK_ACTION, M_PERTURB, M_ARENA_TEST, M_ARENA_MAX, 12345};
+    static const int values[] = {INT_MIN, -1, 0, 64, 160, 161, 1 << 20, 1 << 30, INT_MAX};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        for (size_t j = 0; j < sizeof values / sizeof *values; j++)
+            printf("mallopt %d %d: %d\n", names[i], values[j], mallopt(names[i], values[j]));
+}
+
 int main(void) {
     for (size_t i = 0; i < sizeof HUGE_SIZES / sizeof *HUGE_SIZES; i++)
         too_large(opaque(HUGE_SIZES[i]));
     overflow();
     zero();
     alignments();
+    options();
     return 0;
 }
