@@ -50,8 +50,12 @@ unsafe impl GlobalAlloc for Stratalloc {
 
     #[inline]
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
-        if is_plain(layout) && !front::in_metadata_work() {
-            return global::alloc_zeroed(layout.size());
+        if !front::in_metadata_work() {
+            return if is_plain(layout) {
+                global::alloc_zeroed(layout.size())
+            } else {
+                global::alloc_aligned_zeroed(layout.align(), layout.size())
+            };
         }
         // SAFETY: handed on to the caller.
         let block = unsafe { self.alloc(layout) };

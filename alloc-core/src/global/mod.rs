@@ -148,11 +148,23 @@ pub fn alloc_aligned(align: usize, size: usize) -> *mut u8 {
     if align <= 8 {
         return alloc(size);
     }
-    let block = match CLASSES.class_of_aligned(size, align) {
+    alloc_aligned_block(align, size).map_or(null_mut(), |block| block.ptr.as_ptr())
+}
+
+#[inline]
+fn alloc_aligned_block(align: usize, size: usize) -> Option<Block> {
+    match CLASSES.class_of_aligned(size, align) {
         Some(class) => alloc_in_class(class),
         None => alloc_large(size, align),
-    };
-    block.map_or(null_mut(), |block| block.ptr.as_ptr())
+    }
+}
+
+/// As [`alloc_aligned`], and the first `size` bytes are zero; memory that is known to be zero is not touched.
+pub(crate) fn alloc_aligned_zeroed(align: usize, size: usize) -> *mut u8 {
+    debug_assert!(align.is_power_of_two());
+    let block = alloc_aligned_block(align, size);
+    // SAFETY: the block is fresh and has that many bytes.
+    block.map_or(null_mut(), |block| unsafe { block.zero(size) }.as_ptr())
 }
 
 /// What every allocation sees to before it takes new memory: that the settings are read, and that the child of an unannounced
