@@ -24,7 +24,7 @@ pub(crate) fn fmt(tally: &mut Tally) {
     });
 }
 
-/// Lints of all targets, and of the library as it is built for preloading.
+/// Lints of all targets, of the library as it is built for preloading, and of the crates' documentation.
 pub(crate) fn clippy(tally: &mut Tally) {
     tally.check("cargo clippy, all targets and features", || {
         let job = cargo().args(["clippy", "--workspace", "--all-targets", "--all-features", "--quiet"]);
@@ -35,6 +35,11 @@ pub(crate) fn clippy(tally: &mut Tally) {
         let job =
             cargo().args(["clippy", "--package", "alloc-ffi", "--lib", "--profile", "preload", "--quiet"]);
         job.args(["--", "-D", "warnings", "--cfg", "preload"]).run_ok()?;
+        Ok(String::new())
+    });
+    tally.check("cargo doc", || {
+        let job = cargo().args(["doc", "--workspace", "--no-deps", "--quiet"]);
+        job.env("RUSTDOCFLAGS", "-D warnings").run_ok()?;
         Ok(String::new())
     });
 }

@@ -31,6 +31,9 @@ type Elf<'data> = ElfFile64<'data, Endianness>;
 
 pub(crate) fn run(args: &[OsString]) -> Outcome {
     let [path] = args else { return Err(format!("usage: {USAGE}")) };
+    if path.as_encoded_bytes().starts_with(b"-") {
+        return Err(format!("usage: {USAGE}"));
+    }
     let report = check(Path::new(path))?;
     print!("{report}");
     Ok(if report.passed() { ExitCode::SUCCESS } else { ExitCode::FAILURE })

@@ -50,7 +50,7 @@ struct Options {
 enum Step {
     /// Formatting
     Fmt,
-    /// Lints, also of the preload build
+    /// Lints, also of the preload build and of the documentation
     Clippy,
     /// All crates' own tests, doc tests and examples
     Unit,

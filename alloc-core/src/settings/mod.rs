@@ -1,8 +1,8 @@
 //! What a user can set: the keys, their grammar and their values.
 //!
-//! `STRATALLOC_CONF="key:value,key:value"` rules; below it comes the [`file`]; `MALLOC_CONF` is read when our variable is
+//! `STRATALLOC_CONF="key:value,key:value"` rules; below it comes the [`mod@file`]; `MALLOC_CONF` is read when our variable is
 //! not set; gperftools' variables come last. A bad pair costs one line on standard error and nothing else: the rest
-//! still applies. Parsing is pure; only [`environment`] and [`file`] look at the system.
+//! still applies. Parsing is pure; only [`environment`] and [`mod@file`] look at the system.
 
 pub mod chain;
 pub mod environment;
