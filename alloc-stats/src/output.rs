@@ -182,7 +182,8 @@ impl Sink for Path {
 /// Writes a snapshot to the file that `pattern` names, in the format of its name.
 ///
 /// # Errors
-/// The kernel's word for what failed; an older file is then still whole.
+/// The kernel's word for what failed; an older file is then still whole. `EEXIST` when something else than a regular file
+/// is there: to rename onto a device or a link, such as `/dev/stderr`, would take it from the whole system.
 pub fn write_file(pattern: &[u8], snapshot: &Snapshot, pid: u32) -> Result<(), sys::Errno> {
     const TOO_LONG: sys::Errno = sys::Errno(libc::ENAMETOOLONG);
     let path = Path::expand(pattern, pid);
@@ -191,6 +192,9 @@ pub fn write_file(pattern: &[u8], snapshot: &Snapshot, pid: u32) -> Result<(), s
     draft.put_dec(u64::from(pid));
     let (path, draft) = (path.as_c_str().ok_or(TOO_LONG)?, draft.as_c_str().ok_or(TOO_LONG)?);
 
+    if is_other_than_file(path) {
+        return Err(sys::Errno(libc::EEXIST));
+    }
     let flags = libc::O_WRONLY | libc::O_CREAT | libc::O_TRUNC | libc::O_CLOEXEC | libc::O_NOFOLLOW;
     let fd = sys::open(draft, flags, 0o644)?;
     readable_by_all(fd);
@@ -211,6 +215,18 @@ pub fn write_file(pattern: &[u8], snapshot: &Snapshot, pid: u32) -> Result<(), s
 fn readable_by_all(fd: i32) {
     // SAFETY: fchmod(2) takes no pointers. If it fails the file keeps the mode that the umask left.
     let _ = unsafe { sys::syscall(libc::SYS_fchmod as usize, [fd as usize, 0o644, 0, 0, 0, 0]) };
+}
+
+/// Whether a device, a link, a pipe or a folder has this name.
+fn is_other_than_file(path: &CStr) -> bool {
+    let mut found = core::mem::MaybeUninit::<libc::stat>::uninit();
+    let (name, place) = (path.as_ptr().expose_provenance(), found.as_mut_ptr().expose_provenance());
+    let args = [libc::AT_FDCWD as usize, name, place, libc::AT_SYMLINK_NOFOLLOW as usize, 0, 0];
+    // SAFETY: newfstatat(2) reads a C string that outlives the call and writes a `stat`, which it has filled on success.
+    unsafe {
+        sys::syscall(libc::SYS_newfstatat as usize, args).is_ok()
+            && found.assume_init_ref().st_mode & libc::S_IFMT != libc::S_IFREG
+    }
 }
 
 fn rename(from: &CStr, to: &CStr) -> Result<(), sys::Errno> {
@@ -260,16 +276,20 @@ mod tests {
         let value: serde_json::Value = serde_json::from_str(&second).unwrap();
         assert_eq!((value["pid"].as_u64(), value["large"]["count"].as_u64()), (Some(77), Some(5)));
 
-        // The target is a folder: renaming onto it fails.
+        // What is no file stays: as root, `/dev/stderr` would be renamed onto.
         fs::create_dir(dir.join("taken.json")).unwrap();
-        let taken = dir.join("taken.json").to_str().unwrap().to_string();
-        assert!(write_file(taken.as_bytes(), &snapshot, 77).is_err());
+        std::os::unix::fs::symlink("/dev/null", dir.join("link.json")).unwrap();
+        for name in ["taken.json", "link.json"] {
+            let taken = dir.join(name).to_str().unwrap().to_string();
+            assert_eq!(write_file(taken.as_bytes(), &snapshot, 77), Err(sys::Errno(libc::EEXIST)));
+        }
+        assert!(fs::symlink_metadata(dir.join("link.json")).unwrap().is_symlink());
         let missing = dir.join("no/such.json").to_str().unwrap().to_string();
         assert_eq!(write_file(missing.as_bytes(), &snapshot, 77), Err(sys::Errno::ENOENT));
         let mut left: std::vec::Vec<_> =
             fs::read_dir(&dir).unwrap().map(|e| e.unwrap().file_name()).collect();
         left.sort();
-        assert_eq!(left, ["stats-77.json", "taken.json"]);
+        assert_eq!(left, ["link.json", "stats-77.json", "taken.json"]);
         fs::remove_dir_all(&dir).unwrap();
     }
 }
