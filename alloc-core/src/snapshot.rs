@@ -129,7 +129,7 @@ pub struct LargeAccount {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct ThreadCacheAccount {
-    /// Caches that belong to a thread now.
+    /// Caches that belong to a thread, or were left by one for the next.
     pub count: u64,
     /// Bytes that all caches together may hold.
     pub budget: u64,

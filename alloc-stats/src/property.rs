@@ -152,7 +152,9 @@ pub static PROPERTIES: &[Property] = &[
     counter("tcmalloc.hard_limit_hits", "Requests that the hard limit refused.", |s| {
         s.counters.hard_limit_hits
     }),
-    gauge("tcmalloc.thread_cache_count", "Thread caches in use.", |s| s.thread_caches.count),
+    gauge("tcmalloc.thread_cache_count", "Caches of threads, or left by one for the next.", |s| {
+        s.thread_caches.count
+    }),
 ];
 
 #[cold]

@@ -10,6 +10,7 @@ pub(crate) mod census;
 pub(crate) mod metadata;
 mod need;
 mod open_bin;
+pub(crate) mod parking;
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 pub(crate) mod per_cpu;
 #[cfg(not(all(target_arch = "x86_64", not(miri))))]
@@ -113,6 +114,15 @@ impl Inside {
     /// The address of the thread's own cache.
     pub(crate) fn cache_ptr(&self) -> Option<NonNull<ThreadCache>> {
         self.cache
+    }
+
+    /// The thread ends: leaves the cache for the next, and goes on without one.
+    pub(crate) fn end_thread<B: PageBackend>(mut self, engine: &Engine<B>) {
+        // SAFETY: the cache is this thread's own, in the registry, and the slot no longer leads to it.
+        if self.cache.is_some_and(|cache| per_cpu::area() == 0 && unsafe { parking::put(cache) }) {
+            self.cache = None;
+        }
+        self.end_cache(engine);
     }
 
     /// Hands the cache back for good: the thread goes on without one.

@@ -7,7 +7,7 @@
 
 use super::cache::Cache;
 use super::thread_cache::ThreadCache;
-use super::{budget, metadata};
+use super::{budget, metadata, parking};
 use crate::arena::Pool;
 use crate::lock::{Lock, Rank};
 use core::mem::MaybeUninit;
@@ -57,8 +57,11 @@ impl Changes {
     }
 }
 
-/// A new cache, in the list.
+/// A cache in the list: one that an ended thread has left, or a new one.
 pub(crate) fn join() -> Option<NonNull<ThreadCache>> {
+    if let Some(parked) = parking::take() {
+        return Some(parked);
+    }
     let record = take_orphan().or_else(|| RECORDS.alloc())?;
     // SAFETY: the record is fresh and ours.
     let cache = NonNull::from(ThreadCache::init(unsafe { &mut *record.as_ptr() }));
@@ -184,6 +187,7 @@ pub(super) fn steal(thief: &Cache, want: usize) -> usize {
 }
 
 pub(crate) fn lock_for_fork() {
+    parking::lock_for_fork();
     CHANGES.lock_for_fork();
     RECORDS.lock_for_fork();
 }
@@ -195,6 +199,7 @@ pub(crate) unsafe fn unlock_after_fork() {
     unsafe {
         RECORDS.unlock_after_fork();
         CHANGES.unlock_after_fork();
+        parking::unlock_after_fork();
     }
 }
 
@@ -207,7 +212,9 @@ pub(crate) unsafe fn keep_own_alone(
     own: Option<NonNull<ThreadCache>>,
     mut bury: impl FnMut(NonNull<ThreadCache>),
 ) {
-    // SAFETY: the caller holds the lock.
+    // SAFETY: the caller holds the lock, and that of the parked caches, which are in the list.
+    unsafe { parking::forget_all() };
+    // SAFETY: as above.
     let changes = unsafe { CHANGES.data_unlocked() };
     core::mem::forget(changes.handle.take());
     core::mem::forget(changes.collector.take());

@@ -10,7 +10,7 @@ use super::open_bin::OpenBin;
 use crate::heap::{Block, Engine};
 use core::mem::MaybeUninit;
 use core::ptr::{NonNull, null_mut};
-use core::sync::atomic::{AtomicBool, AtomicPtr};
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64};
 use page_backend::PageBackend;
 
 /// A thread's cache of free objects; `cache` comes first, and its bins first in it.
@@ -21,6 +21,9 @@ pub(crate) struct ThreadCache {
     pub(crate) inside: AtomicBool,
     /// The next cache in the registry, which owns this word.
     pub(crate) next: AtomicPtr<ThreadCache>,
+    /// The cache below this one among those parked, and when it was parked, by the coarse clock.
+    pub(super) below: AtomicPtr<ThreadCache>,
+    pub(super) parked_at: AtomicU64,
     /// The owner's handle on the registry's epochs, once it needed one.
     pub(crate) epoch: Option<crossbeam_epoch::LocalHandle>,
 }
@@ -32,6 +35,8 @@ impl ThreadCache {
             cache: Cache::new(),
             inside: AtomicBool::new(true),
             next: AtomicPtr::new(null_mut()),
+            below: AtomicPtr::new(null_mut()),
+            parked_at: AtomicU64::new(0),
             epoch: None,
         })
     }

@@ -114,7 +114,7 @@ unsafe extern "C" fn thread_ending(round: *mut c_void) {
     }
     let met = tls::slot() != sentinel_empty() && tls::slot() != sentinel_direct();
     if let Some(inside) = front::enter_existing() {
-        inside.end_cache(&HEAP);
+        inside.end_thread(&HEAP);
     }
     release::on_thread_end(if met { census::thread_gone() } else { Gone::Usual });
 }

@@ -5,7 +5,7 @@
 
 use super::HEAP;
 use crate::front::census::{self, Gone};
-use crate::front::{self, per_cpu};
+use crate::front::{self, parking, per_cpu};
 use crate::page_heap::ReleaseMode;
 use crate::settings::Delay;
 use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -43,6 +43,7 @@ pub fn trim() -> bool {
     if let Some(cache) = inside.cache() {
         cache.flush_all(&HEAP);
     }
+    parking::give_back_all(&HEAP);
     per_cpu::drain_all(&HEAP);
     HEAP.empty_transfers();
     HEAP.release(usize::MAX, ReleaseMode::Everything) > 0
@@ -136,6 +137,8 @@ pub(super) fn tick() {
     }
     let now = sys::clock_monotonic_coarse();
     per_cpu::reclaim(&HEAP, now);
+    let start = sys::clock_monotonic();
+    while parking::give_back_one(&HEAP, now) && sys::clock_monotonic() - start < SWEEP_NANOS {}
     sweep_some(now);
     OVERDUE.store(HEAP.tick(now), Ordering::Relaxed);
     super::soft_limit::heed(now);
