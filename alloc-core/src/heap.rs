@@ -5,6 +5,7 @@
 
 mod large;
 mod large_list;
+mod parking;
 #[cfg(test)]
 mod tests;
 
@@ -19,6 +20,7 @@ use core::ptr::{NonNull, null_mut};
 use core::sync::atomic::{AtomicBool, Ordering};
 use large_list::LargeList;
 use page_backend::PageBackend;
+use parking::Parking;
 use size_classes::{CLASS_COUNT, CLASSES};
 
 /// Objects of a larger class that a class uses before it gets its first span, and the bytes that these may be longer than needed.
@@ -29,6 +31,7 @@ const BORROWED_WASTE: usize = 1024;
 pub(crate) struct Engine<B: PageBackend> {
     centrals: [Central; CLASS_COUNT],
     large: Lock<LargeList>,
+    parking: Parking,
     /// Some large block may be parked.
     parked: AtomicBool,
     /// Set in a forked child until the next large block is taken.
@@ -83,6 +86,7 @@ impl<B: PageBackend> Engine<B> {
         Self {
             centrals: [const { Central::new() }; CLASS_COUNT],
             large: Lock::new(Rank::Large, LargeList::EMPTY),
+            parking: Parking::new(),
             parked: AtomicBool::new(false),
             forked: AtomicBool::new(false),
             lends: AtomicBool::new(false),
@@ -263,18 +267,20 @@ impl<B: PageBackend> Engine<B> {
         if class == 0 { self.alloc_large(size, align) } else { self.take_one(class) }
     }
 
-    /// Frees any block of this heap.
+    /// Frees any block of this heap; `false` when no time need pass.
     ///
     /// # Safety
     /// The caller gives the block away; `span` is what the page map says of it, and of this heap.
-    pub(crate) unsafe fn free(&self, block: NonNull<u8>, span: NonNull<Span>) {
+    pub(crate) unsafe fn free(&self, block: NonNull<u8>, span: NonNull<Span>) -> bool {
         // SAFETY: a span in the page map is valid; the rest is handed on to the caller.
         unsafe {
-            match span.as_ref().class {
-                0 => self.free_large(block, span),
-                class => self.put(class, &block.as_ptr(), 1, false),
+            let class = span.as_ref().class;
+            if class == 0 {
+                return self.free_large(block, span);
             }
+            self.put(class, &block.as_ptr(), 1, false);
         }
+        true
     }
 
     /// Empties the transfer caches into the spans.
@@ -308,7 +314,7 @@ impl<B: PageBackend> Engine<B> {
                 return Err(class);
             }
         }
-        if self.large.lock().check() { Ok(()) } else { Err(0) }
+        if self.large.lock().check() && self.parking.check() { Ok(()) } else { Err(0) }
     }
 
     /// Gives every span back, whatever is live in it.
@@ -328,6 +334,7 @@ impl<B: PageBackend> Engine<B> {
         for central in &self.centrals {
             central.lock_for_fork();
         }
+        self.parking.lock_for_fork();
         self.large.lock_for_fork();
         self.pages.lock_for_fork();
     }
@@ -339,6 +346,7 @@ impl<B: PageBackend> Engine<B> {
         unsafe {
             self.pages.unlock_after_fork();
             self.large.unlock_after_fork();
+            self.parking.unlock_after_fork();
             for central in &self.centrals {
                 central.unlock_after_fork();
             }

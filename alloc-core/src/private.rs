@@ -188,7 +188,7 @@ impl Heap<System> {
 /// `heap` is the engine of the span's owner; the caller gives the block away.
 unsafe fn free_through_owner<B: PageBackend>(heap: *const (), block: NonNull<u8>, span: NonNull<Span>) {
     // SAFETY: the owner's engine outlives its spans; the rest is handed on to the caller.
-    unsafe { (*heap.cast::<Engine<B>>()).free(block, span) }
+    unsafe { (*heap.cast::<Engine<B>>()).free(block, span) };
 }
 
 impl<B: PageBackend> Drop for Heap<B> {

@@ -5,6 +5,7 @@
 
 use crate::arena::Pool;
 use core::ptr::NonNull;
+use core::sync::atomic::AtomicU8;
 
 /// Bits in a word of the bitmap.
 const WORD_BITS: usize = u64::BITS as usize;
@@ -31,8 +32,8 @@ pub(crate) struct Span {
     pub(crate) free: u16,
     /// Size class; 0 for a large block.
     pub(crate) class: u8,
-    /// Which list of its central the span is in.
-    pub(crate) list: u8,
+    /// Which list of its central the span is in, guarded by the central's lock; the state of a large block.
+    pub(crate) list: AtomicU8,
     /// Words of the bitmap; 0 for a large block.
     words: u8,
 }
@@ -71,7 +72,7 @@ impl Span {
                 objects: objects as u16,
                 free: if class == 0 { 0 } else { objects as u16 },
                 class,
-                list: 0,
+                list: AtomicU8::new(0),
                 words: words as u8,
             });
             let bits = Self::bits(span.as_ptr());

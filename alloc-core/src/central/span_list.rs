@@ -5,6 +5,7 @@
 use crate::page_map::PAGE_MAP;
 use crate::span::{Owner, Span};
 use core::ptr::null_mut;
+use core::sync::atomic::Ordering;
 use size_classes::CLASSES;
 
 /// Lists: 0 holds spans that have nothing to hand out, then rising with the part that is free.
@@ -66,7 +67,7 @@ impl SpanLists {
         let head = self.heads[list];
         // SAFETY: spans of the lists, and one that is being put in, are valid and ours under the lock.
         unsafe {
-            (*span).list = list as u8;
+            (*span).list.store(list as u8, Ordering::Relaxed);
             (*span).prev = null_mut();
             (*span).next = head;
             if !head.is_null() {
@@ -81,7 +82,7 @@ impl SpanLists {
         unsafe {
             let (next, prev) = ((*span).next, (*span).prev);
             if prev.is_null() {
-                self.heads[(*span).list as usize] = next;
+                self.heads[(*span).list.load(Ordering::Relaxed) as usize] = next;
             } else {
                 (*prev).next = next;
             }
@@ -134,7 +135,7 @@ impl SpanLists {
 
     fn relist(&mut self, span: *mut Span) {
         // SAFETY: a span of these lists is valid.
-        let (list, now) = unsafe { ((*span).list as usize, place(span)) };
+        let (list, now) = unsafe { ((*span).list.load(Ordering::Relaxed) as usize, place(span)) };
         if list != now {
             self.unlink(span);
             self.link(span, now);
@@ -167,7 +168,7 @@ impl SpanLists {
                     len += 1;
                     free += (*span).free as usize;
                     (*span).prev == prev
-                        && (*span).list as usize == list
+                        && (*span).list.load(Ordering::Relaxed) as usize == list
                         && list == place(span)
                         && (*span).class == class
                         && (*span).owner == owner

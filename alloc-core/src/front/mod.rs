@@ -177,10 +177,21 @@ pub(crate) fn alloc_class<B: PageBackend>(engine: &Engine<B>, class: u8) -> Opti
     object
 }
 
-/// A large block.
+/// A large block that was freed just now, and whether time should pass; `None` where none fits, or the thread is inside already.
+#[inline]
+pub(crate) fn alloc_parked<B: PageBackend>(
+    engine: &Engine<B>,
+    size: usize,
+    align: usize,
+) -> Option<(Block, bool)> {
+    let _inside = enter_without_cache()?;
+    engine.alloc_parked(size, align)
+}
+
+/// A large block, but no parked one.
 pub(crate) fn alloc_large<B: PageBackend>(engine: &Engine<B>, size: usize, align: usize) -> Option<Block> {
     let Some(_inside) = enter_without_cache() else { return alloc_nested(engine, size, align) };
-    engine.alloc_large(size, align)
+    engine.alloc_unparked(size, align)
 }
 
 /// What a call gets that interrupted the slow path of its own thread: an object if no lock is in the way, else a mapping.
@@ -217,7 +228,7 @@ pub(crate) unsafe fn free_class<B: PageBackend>(engine: &Engine<B>, class: u8, o
     free_waiting(engine);
 }
 
-/// Frees what is no object of the global heap's classes: a large block, a block of a private heap, a side block. What is none
+/// Frees what is no object of the global heap's classes, `false` when no time need pass: a large block, a block of a private heap, a side block. What is none
 /// of these is told of and left.
 ///
 /// # Safety
@@ -225,10 +236,10 @@ pub(crate) unsafe fn free_class<B: PageBackend>(engine: &Engine<B>, class: u8, o
 pub(crate) unsafe fn free_other<B: PageBackend>(
     engine: &Engine<B>,
     block: NonNull<u8>,
-) -> Result<(), Foreign> {
+) -> Result<bool, Foreign> {
     let Some(span) = PAGE_MAP.span_of(block.as_ptr().addr()) else {
         // SAFETY: handed on to the caller.
-        return if unsafe { side::free(block) } { Ok(()) } else { Err(Foreign) };
+        return if unsafe { side::free(block) } { Ok(true) } else { Err(Foreign) };
     };
     if metadata::is_mark(span) {
         return Err(Foreign);
@@ -238,22 +249,24 @@ pub(crate) unsafe fn free_other<B: PageBackend>(
         if !unsafe { side::free_later(block.as_ptr()) } {
             report::lost(1);
         }
-        return Ok(());
+        return Ok(true);
     };
     // SAFETY: handed on to the caller.
-    unsafe { free_of_span(engine, block, span) };
-    Ok(())
+    Ok(unsafe { free_of_span(engine, block, span) })
 }
 
-/// Frees a block of the heap that its span belongs to. The thread is inside.
+/// Frees a block of the heap that its span belongs to; `false` when no time need pass. The thread is inside.
 ///
 /// # Safety
 /// The caller gives the block away; `span` is what the page map says of it.
-unsafe fn free_of_span<B: PageBackend>(engine: &Engine<B>, block: NonNull<u8>, span: NonNull<Span>) {
+unsafe fn free_of_span<B: PageBackend>(engine: &Engine<B>, block: NonNull<u8>, span: NonNull<Span>) -> bool {
     // SAFETY: a span in the page map is valid, and its owner outlives it.
     unsafe {
         match span.as_ref().owner.as_ref() {
-            Some(owner) => (owner.free)(owner.heap, block, span),
+            Some(owner) => {
+                (owner.free)(owner.heap, block, span);
+                true
+            }
             None => engine.free(block, span),
         }
     }

@@ -178,6 +178,12 @@ fn before_slow_path() {
 
 fn alloc_large(size: usize, align: usize) -> Option<Block> {
     before_slow_path();
+    if let Some((block, due)) = front::alloc_parked(&HEAP, size, align) {
+        if due || release::is_overdue() {
+            release::on_slow_path();
+        }
+        return Some(block);
+    }
     let block = front::alloc_large(&HEAP, size, align)
         .or_else(|| release::retry_after_trim(size, || front::alloc_large(&HEAP, size, align)));
     release::on_slow_path();
@@ -247,8 +253,12 @@ unsafe fn free_missed(block: *mut u8, class: u8) {
             if first && tls::slot() != sentinel_empty() {
                 hooks::thread_met();
             }
-        } else if let Err(Foreign) = front::free_other(&HEAP, address) {
-            inspect::fault_without_span(block);
+        } else {
+            match front::free_other(&HEAP, address) {
+                Ok(false) if !release::is_overdue() => return,
+                Ok(_) => {}
+                Err(Foreign) => inspect::fault_without_span(block),
+            }
         }
         release::on_slow_path();
     }

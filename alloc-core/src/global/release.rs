@@ -79,12 +79,18 @@ fn cycles() -> u64 {
     sys::clock_monotonic_coarse()
 }
 
+/// Whether every call that comes by should do a part of the work.
+#[inline]
+pub(super) fn is_overdue() -> bool {
+    OVERDUE.load(Ordering::Relaxed)
+}
+
 /// Called on slow paths, outside all locks: lets time pass.
 #[inline]
 pub(super) fn on_slow_path() {
     let now = cycles();
     let last = LAST_GATE.load(Ordering::Relaxed);
-    if now.wrapping_sub(last) > GATE || OVERDUE.load(Ordering::Relaxed) {
+    if now.wrapping_sub(last) > GATE || is_overdue() {
         LAST_GATE.store(now, Ordering::Relaxed);
         // The first look only starts the clock, so that a short-lived process pays nothing.
         if last != 0 {

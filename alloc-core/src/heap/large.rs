@@ -1,11 +1,12 @@
 //! Large blocks: runs of pages of their own.
 //!
-//! A block that is freed is *parked* at first: its record, its entry in the page map and its pages stay as they are, and the next
-//! request for as many pages gets it back in one step. To park is to put off a free, not to keep memory: a few blocks wait, of
-//! 64 MiB at the most, and their frees are carried out before the page heap takes memory that has no pages behind it, before
-//! anything is given back or counted, and on every tick.
+//! A block that is freed is *parked* at first ([`super::parking`]): its record, its entry in the page map and its pages stay as they
+//! are, and the next request for as many pages or a little fewer gets it back in one step. To park is to put off a free, not to
+//! keep memory: a few blocks wait, of 64 MiB at the most, and their frees are carried out before the page heap takes memory that
+//! has no pages behind it, before anything is given back or counted, and on every tick.
 
-use super::large_list::{Chain, MOST_PARKED};
+use super::large_list::end_use;
+use super::parking::MOST_PARKED;
 use super::{Block, Engine};
 use crate::page_heap::{PageAccounts, ReleaseMode, Run};
 use crate::page_map::{HUGE_PAGE, PAGE_MAP};
@@ -25,19 +26,22 @@ impl<B: PageBackend> Engine<B> {
     ///
     /// `align` is a power of two. `None` when memory is out or the request is over `isize::MAX`.
     pub(crate) fn alloc_large(&self, size: usize, align: usize) -> Option<Block> {
-        if size > MAX_REQUEST || align > MAX_REQUEST - size {
-            return None;
+        match self.alloc_parked(size, align) {
+            Some((block, _)) => Some(block),
+            None => self.alloc_unparked(size, align),
         }
-        let pages = size.div_ceil(PAGE_SIZE).max(1);
+    }
+
+    /// As [`alloc_large`](Self::alloc_large), out of the parked blocks alone; with it goes whether time should pass.
+    #[inline]
+    pub(crate) fn alloc_parked(&self, size: usize, align: usize) -> Option<(Block, bool)> {
         if self.forked.load(Ordering::Relaxed) {
             self.leave_parents_blocks();
         }
-        if let Some(span) = self.large.lock().unpark(pages, align) {
-            // SAFETY: the span is of a block that is this call's now.
-            let start = unsafe { NonNull::new_unchecked(span.as_ref().start) };
-            return Some(Block::used(start));
-        }
-        self.alloc_large_anew(pages, align)
+        let (span, due) = self.parking.unpark(size.div_ceil(PAGE_SIZE).max(1), align)?;
+        // SAFETY: the span is of a block that is this call's now.
+        let start = unsafe { NonNull::new_unchecked(span.as_ref().start) };
+        Some((Block::used(start), due))
     }
 
     /// In a forked child: sees to it that no block comes back to life whose memory the fork does not copy in small pages.
@@ -45,13 +49,18 @@ impl<B: PageBackend> Engine<B> {
     fn leave_parents_blocks(&self) {
         self.forked.store(false, Ordering::Relaxed);
         if !self.pages.fork_copies() {
-            self.large.lock().stop_parking();
+            self.parking.stop();
         }
         self.carry_out_frees();
     }
 
+    /// As [`alloc_large`](Self::alloc_large), but no parked block.
     #[inline(never)]
-    fn alloc_large_anew(&self, pages: usize, align: usize) -> Option<Block> {
+    pub(crate) fn alloc_unparked(&self, size: usize, align: usize) -> Option<Block> {
+        if size > MAX_REQUEST || align > MAX_REQUEST - size {
+            return None;
+        }
+        let pages = size.div_ceil(PAGE_SIZE).max(1);
         let align_pages = align.div_ceil(PAGE_SIZE);
         // Runs are aligned up to a huge page; beyond that the block begins inside a longer run.
         let over = if align > HUGE_PAGE { align_pages } else { 0 };
@@ -77,32 +86,58 @@ impl<B: PageBackend> Engine<B> {
         }
         PAGE_MAP.set_span(start.as_ptr().addr(), 1, span.as_ptr(), 0);
         // SAFETY: the span is new.
-        unsafe { self.large.lock().add(span.as_ptr()) };
+        unsafe { self.large.lock().add(span) };
         Some(Block { ptr: start, dirty: run.dirty })
     }
 
-    /// Frees a block of whole pages. A pointer that is no such block's start is told of and left.
+    /// Frees a block of whole pages; `false` when no time need pass. A pointer that is no such block's start is told of and left.
     ///
     /// # Safety
     /// The span is in the page map, of class 0 and of this heap; the caller gives the block away.
-    pub(crate) unsafe fn free_large(&self, block: NonNull<u8>, span: NonNull<Span>) {
+    pub(crate) unsafe fn free_large(&self, block: NonNull<u8>, span: NonNull<Span>) -> bool {
         // SAFETY: a span in the page map is valid.
-        if unsafe { span.as_ref().start } != block.as_ptr() {
-            return report::fault(Fault::Interior, block.as_ptr());
+        if !unsafe { self.take_out_of_use(block, span) } {
+            return true;
         }
-        let mut large = self.large.lock();
-        // SAFETY: as above. Two threads that free the same block at once meet here: the list says which came first.
-        let over = unsafe {
-            if !large.remove(span.as_ptr()) {
-                drop(large);
-                return report::fault(Fault::Double, block.as_ptr());
+        loop {
+            // SAFETY: the block is free, and nobody else's to free.
+            match unsafe { self.parking.park(span) } {
+                Ok(due) => {
+                    // Whoever carries out frees takes the word back first and looks at every lot then.
+                    if !self.parked.load(Ordering::Relaxed) {
+                        self.parked.store(true, Ordering::Relaxed);
+                    }
+                    return due;
+                }
+                Err(over) => {
+                    // SAFETY: the block is free, and in no lot any more.
+                    unsafe { self.end_block(over, |run, pages| self.pages.free(run, pages)) };
+                    if over == span {
+                        return true;
+                    }
+                }
             }
-            large.park(span.as_ptr())
+        }
+    }
+
+    /// Notes that a block is its program's no more. What is no start of a block in use is told of: `false`.
+    ///
+    /// # Safety
+    /// As for [`free_large`](Self::free_large).
+    #[inline]
+    unsafe fn take_out_of_use(&self, block: NonNull<u8>, span: NonNull<Span>) -> bool {
+        // SAFETY: a span in the page map is valid.
+        let fault = unsafe {
+            if span.as_ref().start != block.as_ptr() {
+                Fault::Interior
+            } else if !end_use(span) {
+                Fault::Double
+            } else {
+                return true;
+            }
         };
-        self.parked.store(large.has_parked(), Ordering::Relaxed);
-        drop(large);
-        // SAFETY: the spans came out of the list, and their blocks are free.
-        unsafe { self.end_blocks(over, |run, pages| self.pages.free(run, pages)) };
+        report::fault(fault, block.as_ptr());
+        false
     }
 
     /// As [`free_large`](Self::free_large), with the memory given back to the system at once: for a block that its program has
@@ -125,22 +160,15 @@ impl<B: PageBackend> Engine<B> {
     /// As for [`free_large`](Self::free_large).
     #[cold]
     unsafe fn forget_large(&self, block: NonNull<u8>, span: NonNull<Span>) -> Option<usize> {
-        // SAFETY: a span in the page map is valid.
-        let (start, pages) = unsafe { (span.as_ref().start, span.as_ref().pages) };
-        if start != block.as_ptr() {
-            report::fault(Fault::Interior, block.as_ptr());
-            return None;
+        // SAFETY: a span in the page map is valid; the block is in the list, and the caller gave it away.
+        unsafe {
+            if !self.take_out_of_use(block, span) {
+                return None;
+            }
+            let pages = span.as_ref().pages;
+            self.end_block(span, |_, _| ());
+            Some(pages)
         }
-        // Two threads that free the same block at once meet here: the list says which came first.
-        // SAFETY: a span in the page map is valid.
-        if !unsafe { self.large.lock().remove(span.as_ptr()) } {
-            report::fault(Fault::Double, block.as_ptr());
-            return None;
-        }
-        PAGE_MAP.clear_span(start.addr(), 1);
-        // SAFETY: the block is out of list and map, and the caller gave it away.
-        unsafe { Span::destroy(span) };
-        Some(pages)
     }
 
     /// Changes the length of a large block where it is; `false` when that cannot be done.
@@ -188,7 +216,7 @@ impl<B: PageBackend> Engine<B> {
                 return None;
             }
             // Out of list and map before it moves: its old address may be another block's the moment after.
-            self.large.lock().remove(span.as_ptr());
+            self.large.lock().remove(span);
             PAGE_MAP.clear_span(start.addr(), 1);
             let run = self.pages.relocate(NonNull::new_unchecked(start), old, pages);
             if let Some(run) = &run {
@@ -196,7 +224,7 @@ impl<B: PageBackend> Engine<B> {
                 (*span.as_ptr()).pages = pages;
             }
             PAGE_MAP.set_span(span.as_ref().start.addr(), 1, span.as_ptr(), 0);
-            self.large.lock().add(span.as_ptr());
+            self.large.lock().add(span);
             Some(run?.ptr)
         }
     }
@@ -224,31 +252,33 @@ impl<B: PageBackend> Engine<B> {
         if !self.parked.swap(false, Ordering::Relaxed) {
             return false;
         }
-        let parked = self.large.lock().unpark_all();
-        // SAFETY: the spans came out of the list, and their blocks are free.
-        unsafe { self.end_blocks(parked, |run, pages| self.pages.free_and_keep(run, pages)) };
+        // SAFETY: the spans were parked, and their blocks are free.
+        self.parking.take_all(|span| unsafe {
+            self.end_block(span, |run, pages| self.pages.free_and_keep(run, pages));
+        });
         true
     }
 
-    /// Gives spans of large blocks back, and their pages to `free`.
+    /// Gives the span of a large block back, and its pages to `free`.
     ///
     /// # Safety
-    /// The spans are in the page map but in no list, and nobody uses their blocks.
-    unsafe fn end_blocks(&self, spans: Chain, free: impl Fn(NonNull<u8>, usize)) {
-        for span in spans {
-            // SAFETY: by the contract.
-            unsafe {
-                let (start, pages) = (span.as_ref().start, span.as_ref().pages);
-                PAGE_MAP.clear_span(start.addr(), 1);
-                Span::destroy(span);
-                free(NonNull::new_unchecked(start), pages);
-            }
+    /// The span is in the page map and in the list, and nobody uses its block.
+    unsafe fn end_block(&self, span: NonNull<Span>, free: impl FnOnce(NonNull<u8>, usize)) {
+        // SAFETY: by the contract.
+        unsafe {
+            let (start, pages) = (span.as_ref().start, span.as_ref().pages);
+            self.large.lock().remove(span);
+            PAGE_MAP.clear_span(start.addr(), 1);
+            Span::destroy(span);
+            free(NonNull::new_unchecked(start), pages);
         }
     }
 
     /// Large blocks in use: how many, and their pages.
     pub(crate) fn large_counts(&self) -> (usize, usize) {
-        self.large.lock().counts()
+        let (parked, parked_pages) = self.parking.counts();
+        let (count, pages) = self.large.lock().counts();
+        (count.saturating_sub(parked), pages.saturating_sub(parked_pages))
     }
 
     /// Gives all large blocks back, whatever is live.
@@ -274,7 +304,7 @@ impl<B: PageBackend> Engine<B> {
     /// once. For a heap for which time passes: see [`tick`](Self::tick).
     pub(crate) fn configure(&self, settings: &Settings) {
         let most = if settings.release_delay == Delay::Millis(0) { 0 } else { MOST_PARKED };
-        self.large.lock().set_most_parked(most);
+        self.parking.set_most(most);
         self.carry_out_frees();
         self.pages.configure(settings);
     }

@@ -146,16 +146,21 @@ fn a_freed_block_is_the_next_one_of_its_length() {
 }
 
 #[test]
-fn a_parked_block_is_not_taken_for_another_length_or_alignment() {
+fn a_parked_block_is_not_taken_for_a_much_shorter_or_a_longer_one_or_another_alignment() {
     let heap = heap();
     let wall = take(&heap, 400_000);
-    let first = take(&heap, 300 * PAGE_SIZE);
+    let first = take(&heap, 320 * PAGE_SIZE);
     give(&heap, first);
-    let shorter = take(&heap, 299 * PAGE_SIZE);
-    let span = PAGE_MAP.span_of(shorter.ptr.as_ptr().addr()).unwrap();
-    // SAFETY: the span of a live block.
-    assert_eq!(unsafe { span.as_ref().pages }, 299);
-    give(&heap, shorter);
+    for (wanted, gets) in [(319, 320), (280, 320), (279, 279), (321, 321)] {
+        let block = take(&heap, wanted * PAGE_SIZE);
+        let span = PAGE_MAP.span_of(block.ptr.as_ptr().addr()).unwrap();
+        // SAFETY: the span of a live block.
+        assert_eq!(unsafe { span.as_ref().pages }, gets, "for {wanted}");
+        give(&heap, block);
+        heap.page_accounts();
+        let first = take(&heap, 320 * PAGE_SIZE);
+        give(&heap, first);
+    }
     let block = take(&heap, 64 * PAGE_SIZE);
     assert!(!block.ptr.as_ptr().addr().is_multiple_of(16 * MIB));
     give(&heap, block);
@@ -163,6 +168,19 @@ fn a_parked_block_is_not_taken_for_another_length_or_alignment() {
     assert!(aligned.ptr.as_ptr().addr().is_multiple_of(16 * MIB));
     give(&heap, aligned);
     give(&heap, wall);
+}
+
+#[test]
+fn of_the_parked_blocks_that_serve_the_shortest_is_taken() {
+    let heap = heap();
+    let blocks: Vec<_> = [300, 310, 330, 305].map(|pages| take(&heap, pages * PAGE_SIZE)).into();
+    for block in &blocks {
+        give(&heap, *block);
+    }
+    assert_eq!(take(&heap, 310 * PAGE_SIZE).ptr, blocks[1].ptr);
+    assert_eq!(take(&heap, 301 * PAGE_SIZE).ptr, blocks[3].ptr);
+    assert_eq!(take(&heap, 301 * PAGE_SIZE).ptr, blocks[2].ptr);
+    assert_eq!(take(&heap, 299 * PAGE_SIZE).ptr, blocks[0].ptr);
 }
 
 #[test]
