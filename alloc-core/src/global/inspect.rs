@@ -42,6 +42,7 @@ pub fn owns(block: *const u8) -> bool {
 /// Fills `out` with what the heap holds at this moment.
 ///
 /// Each account is consistent in itself; while other threads work, the moments at which they are taken differ.
+#[cold]
 #[inline(never)]
 pub fn snapshot(out: &mut Snapshot) {
     out.clear();
@@ -96,6 +97,7 @@ pub fn snapshot(out: &mut Snapshot) {
 }
 
 /// Fills in what the page heap and its backend know.
+#[cold]
 #[inline(never)]
 fn snapshot_pages(out: &mut Snapshot) {
     let backend = HEAP.pages.backend();

@@ -274,6 +274,7 @@ impl<B: PageBackend> PageHeap<B> {
 
     /// Unmaps free ranges of at least `least` huge pages until `most` huge pages are gone; those with memory behind them
     /// too if `backed`. Returns how many huge pages went.
+    #[cold]
     fn unmap_free(&self, least: usize, most: usize, backed: bool) -> usize {
         let mut gone = 0;
         while gone < most {
