@@ -206,6 +206,11 @@ pub fn tick(now: u64, fill: impl FnOnce(&mut Snapshot)) {
     }
 }
 
+/// Makes the next call of [`tick`] the first.
+pub(crate) fn begin_anew() {
+    DUE.store(0, Ordering::Relaxed);
+}
+
 fn observe(snapshot: &Snapshot, now: u64) {
     let observer = OBSERVER.load(Ordering::Acquire);
     if !observer.is_null() {

@@ -1,7 +1,7 @@
 //! The constructor and the destructor.
 
 use crate::{foreign, thread};
-use alloc_core::global::{self, hooks, start};
+use alloc_core::global::{self, fork, hooks, start};
 use alloc_stats::output;
 use core::ffi::{c_char, c_int};
 
@@ -17,6 +17,7 @@ pub unsafe extern "C" fn load(
     start::lend_between_classes();
     // SAFETY: the loader passes the process's environment.
     unsafe { start::with_environment(environment) };
+    fork::ask_whether_alone(thread::is_alone);
     foreign::note_break();
     output::install(start::settings());
     // Without this there are no threads yet, and before glibc 2.34 no thread keys either: a later `pthread_create` installs.

@@ -1,4 +1,4 @@
-//! Finds functions of other loaded libraries without the dynamic linker's own lookup.
+//! Finds functions and variables of other loaded libraries without the dynamic linker's own lookup.
 //!
 //! `dlsym` may allocate, and before glibc 2.34 it is in a library of its own that a program need not have loaded.
 //! `dl_iterate_phdr` has always been in libc; the rest is reading hash tables that the loader maintains.
@@ -14,6 +14,7 @@ const DT_SYMTAB: i64 = 6;
 const DT_SONAME: i64 = 14;
 const DT_VERSYM: i64 = 0x6fff_fff0;
 const DT_GNU_HASH: i64 = 0x6fff_fef5;
+const STT_OBJECT: u8 = 1;
 const STT_FUNC: u8 = 2;
 /// Marks a symbol version that only programs linked long ago ask for.
 const VERSYM_HIDDEN: u16 = 0x8000;
@@ -45,6 +46,7 @@ pub(crate) enum Scope {
 
 struct Search<'a> {
     name: &'a CStr,
+    kind: u8,
     scope: Scope,
     passed_self: bool,
     found: *const c_void,
@@ -52,7 +54,16 @@ struct Search<'a> {
 
 /// The address of a function with default visibility in the first object in scope that defines it, or null.
 pub(crate) fn find(name: &CStr, scope: Scope) -> *const c_void {
-    let mut search = Search { name, scope, passed_self: false, found: ptr::null() };
+    find_kind(name, STT_FUNC, scope)
+}
+
+/// As [`find`] for a variable.
+pub(crate) fn find_variable(name: &CStr, scope: Scope) -> *const c_void {
+    find_kind(name, STT_OBJECT, scope)
+}
+
+fn find_kind(name: &CStr, kind: u8, scope: Scope) -> *const c_void {
+    let mut search = Search { name, kind, scope, passed_self: false, found: ptr::null() };
     // SAFETY: the callback runs during this call alone and gets the pointer to `search` as its data.
     unsafe { libc::dl_iterate_phdr(Some(visit), (&raw mut search).cast()) };
     search.found
@@ -75,7 +86,7 @@ unsafe extern "C" fn visit(info: *mut libc::dl_phdr_info, _size: usize, data: *m
             }
         };
         if in_scope {
-            search.found = object.function(search.name);
+            search.found = object.symbol(search.name, search.kind);
         }
         c_int::from(!search.found.is_null())
     }
@@ -148,11 +159,11 @@ impl Object {
         }
     }
 
-    /// Looks a function up in the GNU hash table, which every toolchain of this century writes.
+    /// Looks a function or a variable up in the GNU hash table, which every toolchain of this century writes.
     ///
     /// # Safety
     /// The object is mapped.
-    unsafe fn function(&self, name: &CStr) -> *const c_void {
+    unsafe fn symbol(&self, name: &CStr, kind: u8) -> *const c_void {
         if self.gnu_hash.is_null() || self.symbols.is_null() || self.strings.is_null() {
             return ptr::null();
         }
@@ -175,7 +186,7 @@ impl Object {
                 let word = *chain_words.add((index - first) as usize);
                 if word | 1 == hash | 1 {
                     let symbol = &*self.symbols.add(index as usize);
-                    if self.defines(symbol, index, name) {
+                    if self.defines(symbol, index, name, kind) {
                         return self.base.wrapping_add(symbol.value) as *const c_void;
                     }
                 }
@@ -189,12 +200,12 @@ impl Object {
 
     /// # Safety
     /// `symbol` is entry `index` of this object's symbol table.
-    unsafe fn defines(&self, symbol: &Symbol, index: u32, name: &CStr) -> bool {
+    unsafe fn defines(&self, symbol: &Symbol, index: u32, name: &CStr, kind: u8) -> bool {
         // SAFETY: names are offsets in the string table; the version table is as long as the symbol table.
         unsafe {
             let hidden = !self.versions.is_null() && *self.versions.add(index as usize) & VERSYM_HIDDEN != 0;
             symbol.section != 0
-                && symbol.info & 15 == STT_FUNC
+                && symbol.info & 15 == kind
                 && !hidden
                 && CStr::from_ptr(self.strings.add(symbol.name as usize)) == name
         }
@@ -213,6 +224,16 @@ mod tests {
             assert_eq!(find(name, Scope::Next), expected.cast_const(), "{name:?}");
             assert_eq!(find(name, Scope::Sonames(&[b"libc.so."])), expected.cast_const(), "{name:?}");
         }
+    }
+
+    #[test]
+    fn finds_variables_by_themselves() {
+        for name in [c"environ", c"stdout"] {
+            // SAFETY: the name is a C string.
+            let expected = unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) };
+            assert_eq!(find_variable(name, Scope::Next), expected.cast_const(), "{name:?}");
+        }
+        assert!(find_variable(c"malloc", Scope::Next).is_null());
     }
 
     #[test]

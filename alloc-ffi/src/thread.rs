@@ -70,6 +70,20 @@ pub(crate) fn real() -> *mut c_void {
     real
 }
 
+/// Whether libc says that the process has one thread: glibc since 2.32.
+pub(crate) fn is_alone() -> bool {
+    static NEVER: u8 = 0;
+    static WORD: AtomicPtr<u8> = AtomicPtr::new(ptr::null_mut());
+    let mut word = WORD.load(Ordering::Relaxed);
+    if word.is_null() {
+        let found = symbols::find_variable(c"__libc_single_threaded", Scope::Sonames(&[b"libc.so.6"]));
+        word = if found.is_null() { (&raw const NEVER).cast_mut() } else { found.cast_mut().cast() };
+        WORD.store(word, Ordering::Relaxed);
+    }
+    // SAFETY: a byte of ours or of libc's, which changes it while there is no other thread to read it, or to 0.
+    unsafe { word.read_volatile() != 0 }
+}
+
 /// Runs in the new thread: prepares its cache and hands back what to run.
 ///
 /// # Safety

@@ -49,12 +49,18 @@ pub(crate) struct Inside {
     slot_after: *mut Bins,
 }
 
+/// Whether the thread is in the slow path.
+pub(crate) fn is_inside() -> bool {
+    let slot = tls::slot();
+    slot == sentinel_busy() || slot == sentinel_metadata()
+}
+
 /// Enters the slow path; `None` when the thread is in it already, which a signal handler or the heap's own work may meet.
 pub(crate) fn enter() -> Option<Inside> {
-    let slot = tls::slot();
-    if slot == sentinel_busy() || slot == sentinel_metadata() {
+    if is_inside() {
         return None;
     }
+    let slot = tls::slot();
     tls::set_slot(sentinel_busy());
     if slot == sentinel_direct() {
         return Some(Inside { cache: None, slot_after: slot });
@@ -96,10 +102,10 @@ pub(crate) fn start_shared() {
 
 /// Marks the thread as inside for work that needs no cache; `None` when it is inside already.
 pub(crate) fn enter_without_cache() -> Option<Inside> {
-    let slot = tls::slot();
-    if slot == sentinel_busy() || slot == sentinel_metadata() {
+    if is_inside() {
         return None;
     }
+    let slot = tls::slot();
     tls::set_slot(sentinel_busy());
     Some(Inside { cache: None, slot_after: slot })
 }

@@ -8,6 +8,10 @@ pub(crate) const fn area() -> isize {
     0
 }
 
+pub(crate) const fn is_prepared() -> bool {
+    false
+}
+
 pub(crate) unsafe fn pop(_: isize, _: usize) -> *mut u8 {
     core::ptr::null_mut()
 }

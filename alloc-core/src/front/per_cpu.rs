@@ -192,6 +192,11 @@ pub(crate) fn caches() -> impl Iterator<Item = &'static Cache> {
     (0..cpus()).filter_map(|cpu| Some(&cache_of(cpu)?.cache))
 }
 
+/// Whether the front end was ever in use.
+pub(crate) fn is_prepared() -> bool {
+    cpus() != 0
+}
+
 /// CPUs that may have a cache.
 fn cpus() -> usize {
     CPUS.load(Ordering::Acquire)

@@ -2,8 +2,11 @@
 //!
 //! The child has one thread. The caches of the others are emptied into the central lists, except those whose owner was in the
 //! slow path at the moment of the fork: what they held is out of reach for the child, and counted.
+//!
+//! A thread that is alone in its process takes no lock, since nobody can hold one, and writes nothing: each page of the heap's own
+//! that the handlers write to is copied, once for the parent and once for the child.
 
-use super::HEAP;
+use super::{HEAP, start};
 use crate::arena::META;
 use crate::central::batch;
 use crate::front::{self, registry};
@@ -12,8 +15,8 @@ use crate::report;
 use crate::span;
 use crate::tls;
 use core::cell::UnsafeCell;
-use core::ptr::NonNull;
-use core::sync::atomic::{AtomicUsize, Ordering};
+use core::ptr::{NonNull, null_mut};
+use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 
 /// The forking thread's stay in the slow path, from `prepare` to the other two.
 struct Forking(UnsafeCell<Option<front::Inside>>);
@@ -25,11 +28,37 @@ static FORKING: Forking = Forking(UnsafeCell::new(None));
 /// The thread that holds all locks for its fork, by [`tls::identity`].
 static FORKING_THREAD: AtomicUsize = AtomicUsize::new(0);
 
+/// Whether nothing is to be done around a fork: there is one thread, and what the child inherits is all its own.
+fn is_simple() -> bool {
+    let settings = start::settings();
+    is_alone()
+        && settings.has_plain_backend()
+        && !settings.background_thread
+        && !front::per_cpu::is_prepared()
+}
+
+/// How to ask libc whether the process has one thread; null where nobody has said.
+static IS_ALONE: AtomicPtr<()> = AtomicPtr::new(null_mut());
+
+/// Says how to ask libc whether the process has one thread. A fork asks, so `is_alone` must not allocate.
+pub fn ask_whether_alone(is_alone: fn() -> bool) {
+    IS_ALONE.store(is_alone as *mut (), Ordering::Release);
+}
+
+fn is_alone() -> bool {
+    let is_alone = IS_ALONE.load(Ordering::Acquire);
+    // SAFETY: `ask_whether_alone` alone stores here, and it stores such a function.
+    !is_alone.is_null() && unsafe { core::mem::transmute::<*mut (), fn() -> bool>(is_alone) }()
+}
+
 /// Before the fork, in the parent.
 ///
 /// A fork from a signal handler that interrupted the slow path takes no lock: the thread may hold some already, and goes on in
 /// the child to give them back.
 pub(super) extern "C" fn prepare() {
+    if is_simple() && !front::is_inside() {
+        return;
+    }
     let Some(inside) = front::enter_existing() else { return };
     registry::lock_for_fork();
     front::per_cpu::lock_for_fork();
@@ -78,6 +107,16 @@ pub(super) extern "C" fn in_parent() {
 
 /// After the fork, in the child.
 pub(super) extern "C" fn in_child() {
+    super::release::begin_anew();
+    if FORKING_THREAD.load(Ordering::Relaxed) == 0 && !front::is_inside() {
+        // `prepare` found that there is nothing to do.
+        return;
+    }
+    end_in_child();
+}
+
+#[inline(never)]
+fn end_in_child() {
     // SAFETY: libc calls this after `prepare`, and the child has no other thread.
     unsafe {
         leave_parents_ways();

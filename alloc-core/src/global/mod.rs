@@ -8,7 +8,7 @@
 mod background;
 mod change;
 mod fallback;
-mod fork;
+pub mod fork;
 pub mod hooks;
 mod inspect;
 #[doc(hidden)]

@@ -8,6 +8,7 @@ use crate::front::census::{self, Gone};
 use crate::front::{self, parking, per_cpu};
 use crate::page_heap::ReleaseMode;
 use crate::settings::Delay;
+use crate::stats_page;
 use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use page_backend::sys;
 use size_classes::CLASS_COUNT;
@@ -152,7 +153,7 @@ pub(super) fn tick() {
     per_cpu::ring(per_cpu::CALLS_AFTER_TICK);
     TICKING.store(false, Ordering::Release);
     drop(inside);
-    crate::stats_page::tick(now, super::snapshot);
+    stats_page::tick(now, super::snapshot);
 }
 
 /// What is left to tell when the process exits.
@@ -165,6 +166,12 @@ pub fn at_exit() {
 /// In a forked child: the thread that was ticking is gone.
 pub(super) fn after_fork_in_child() {
     TICKING.store(false, Ordering::Release);
+}
+
+/// In a forked child: time begins anew, for most children are as short-lived as any small process.
+pub(super) fn begin_anew() {
+    LAST_GATE.store(0, Ordering::Relaxed);
+    stats_page::begin_anew();
 }
 
 /// Goes on with the sweep over the transfer caches, or begins one when it is time.
