@@ -19,7 +19,7 @@ mod suite;
 mod table;
 
 use crate::launcher::Tools;
-use crate::{Outcome, exec, run};
+use crate::{Outcome, Usage, exec, run};
 use anyhow::{Context, Result, ensure};
 use clap::Parser;
 use page::Page;
@@ -29,8 +29,10 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-pub(crate) const USAGE: &str =
-    "bench KIND [--rounds N] [--resume]   measure this heap beside its peers (--help tells more)";
+pub(crate) const USAGE: Usage = Usage {
+    line: "bench KIND [--rounds N] [--resume]",
+    job: "measure this heap beside its peers (--help tells more)",
+};
 
 /// Measures this heap beside its peers.
 ///

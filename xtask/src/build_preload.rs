@@ -3,12 +3,15 @@
 //! `alloc-ffi` is an ordinary library for `cargo test` and `clippy`; only this command builds it as a
 //! `no_std` cdylib, where `--cfg preload` brings its exports, panic handler and global allocator to life.
 
-use crate::{Outcome, check_abi, workspace};
+use crate::{Outcome, Usage, check_abi, workspace};
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
-pub(crate) const USAGE: &str = "build-preload [--target TRIPLE] [--static]   build and check target/preload/libstratalloc.so, or build the archive";
+pub(crate) const USAGE: Usage = Usage {
+    line: "build-preload [--target TRIPLE] [--static]",
+    job: "build and check libstratalloc.so, or build the archive",
+};
 
 const LIBRARY: &str = "libstratalloc.so";
 
@@ -37,7 +40,7 @@ pub(crate) fn run(args: &[OsString]) -> Outcome {
             Some("--target") => {
                 target = Some(rest.next().and_then(|t| t.to_str()).ok_or("--target takes a triple")?);
             }
-            _ => return Err(format!("usage: {USAGE}")),
+            _ => return USAGE.misused(args),
         }
     }
     if archive {

@@ -115,7 +115,7 @@ pub(crate) fn abi(library: &Path) -> Result<String> {
 }
 
 /// Runs tests and counts each of them.
-fn counted(tally: &mut Tally, name: &str, job: Job) {
+pub(crate) fn counted(tally: &mut Tally, name: &str, job: Job) {
     let start = Instant::now();
     let done = match job.run() {
         Ok(done) => done,

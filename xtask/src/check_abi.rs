@@ -2,7 +2,7 @@
 //!
 //! Reads the ELF file alone; nothing is loaded or run.
 
-use crate::{Outcome, abi_sequences, abi_symbols};
+use crate::{Outcome, Usage, abi_sequences, abi_symbols};
 use object::elf;
 use object::read::elf::{Dyn, ElfFile64, FileHeader, ProgramHeader, Rela, SectionHeader, Sym};
 use object::{Endianness, Object, ObjectSection, ObjectSymbol, SymbolIndex};
@@ -12,8 +12,8 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-pub(crate) const USAGE: &str =
-    "check-abi PATH                     check exports, dependencies and layout of a built library";
+pub(crate) const USAGE: Usage =
+    Usage { line: "check-abi PATH", job: "check exports, dependencies and layout of a built library" };
 
 /// Bytes of constants and code, cold functions apart, that a process may have resident: two groups of pages that the kernel maps at once.
 const RESIDENT: u64 = 128 << 10;
@@ -30,9 +30,9 @@ const FORMATTING: &[&str] = &["4core3fmt", "core::fmt"];
 type Elf<'data> = ElfFile64<'data, Endianness>;
 
 pub(crate) fn run(args: &[OsString]) -> Outcome {
-    let [path] = args else { return Err(format!("usage: {USAGE}")) };
+    let [path] = args else { return USAGE.misused(args) };
     if path.as_encoded_bytes().starts_with(b"-") {
-        return Err(format!("usage: {USAGE}"));
+        return USAGE.misused(args);
     }
     let report = check(Path::new(path))?;
     print!("{report}");

@@ -8,13 +8,13 @@ mod settings;
 mod tree;
 
 use crate::exec::Job;
-use crate::{Outcome, build_preload, workspace};
+use crate::{Outcome, Usage, build_preload, workspace};
 use anyhow::{Context, Result, bail};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-pub(crate) const USAGE: &str = "dist   make a .deb and a .tar.gz in target/dist";
+pub(crate) const USAGE: Usage = Usage { line: "dist", job: "make a .deb and a .tar.gz in target/dist" };
 
 /// The suite's version.
 const VERSION: &str = env!("CARGO_PKG_VERSION");
@@ -61,7 +61,7 @@ impl Place {
 
 pub(crate) fn run(args: &[OsString]) -> Outcome {
     if !args.is_empty() {
-        return Err(format!("usage: {USAGE}"));
+        return USAGE.misused(args);
     }
     let made = build_preload::build(None)
         .map_err(anyhow::Error::msg)

@@ -21,6 +21,7 @@ mod instructions;
 mod launcher;
 mod memory_docs;
 mod mode;
+mod oldest;
 mod package;
 mod packages;
 mod proc;
@@ -42,8 +43,28 @@ type Outcome = Result<ExitCode, String>;
 
 struct Command {
     name: &'static str,
-    usage: &'static str,
+    usage: Usage,
     run: fn(&[OsString]) -> Outcome,
+}
+
+/// How a command is called, and what it does.
+#[derive(Clone, Copy)]
+struct Usage {
+    line: &'static str,
+    job: &'static str,
+}
+
+impl Usage {
+    /// What a command without options of its own says to any: its usage, which is no failure when it was asked for.
+    fn misused(self, args: &[OsString]) -> Outcome {
+        let text = format!("usage: cargo xtask {}\n  {}\n", self.line, self.job);
+        if args.iter().any(|arg| arg == "-h" || arg == "--help") {
+            print!("{text}");
+            return Ok(ExitCode::SUCCESS);
+        }
+        eprint!("{text}");
+        Ok(ExitCode::from(2))
+    }
 }
 
 const COMMANDS: &[Command] = &[
@@ -79,9 +100,10 @@ fn main() -> ExitCode {
 }
 
 fn usage() -> String {
+    let width = COMMANDS.iter().map(|command| command.usage.line.len()).max().unwrap_or(0);
     let mut text = String::from("usage: cargo xtask COMMAND\n");
     for command in COMMANDS {
-        text += &format!("  {}\n", command.usage);
+        text += &format!("  {:width$}   {}\n", command.usage.line, command.usage.job);
     }
     text
 }

@@ -1,7 +1,7 @@
 //! `run`: runs a command on the heap, passes its end on, and reports what the heap did.
 
 use crate::run_report::Report;
-use crate::{Outcome, build_preload, environment};
+use crate::{Outcome, Usage, build_preload, environment};
 use anyhow::{Context, Result, bail};
 use clap::Parser;
 use signal_hook::iterator::Signals;
@@ -12,7 +12,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, ExitStatus};
 use std::time::{Duration, Instant};
 
-pub(crate) const USAGE: &str = "run [--library FILE] [--quiet] [--] COMMAND [ARGS]   run COMMAND on the heap";
+pub(crate) const USAGE: Usage =
+    Usage { line: "run [--library FILE] [--quiet] [--] COMMAND [ARGS]", job: "run COMMAND on the heap" };
 
 /// Runs a command with the heap preloaded.
 #[derive(Parser, Debug)]

@@ -11,6 +11,7 @@ pub(crate) struct Tally {
     pub(crate) passed: u64,
     /// What failed.
     pub(crate) failures: Vec<String>,
+    left_out: u64,
 }
 
 impl Tally {
@@ -47,11 +48,20 @@ impl Tally {
         passed
     }
 
-    /// Prints what failed and the closing line.
+    /// Prints the line of a check that cannot be made here and need not be.
+    pub(crate) fn leave_out(&mut self, name: &str, why: &str) {
+        self.left_out += 1;
+        println!("left out  {name}: {why}");
+    }
+
+    /// Prints what failed, how much was left out and the closing line.
     pub(crate) fn close(&self) {
         println!();
         for failure in &self.failures {
             println!("FAILED {failure}");
+        }
+        if self.left_out > 0 {
+            println!("{} left out", self.left_out);
         }
         println!("{} passed, {} failed", self.passed, self.failures.len());
     }

@@ -4,7 +4,8 @@ use crate::battery::{self, Choice};
 use crate::launcher::Tools;
 use crate::tally::Tally;
 use crate::{
-    Outcome, bad_input, cargo_checks, exec, guide, instructions, memory_docs, package, packages, run, startup,
+    Outcome, Usage, bad_input, cargo_checks, exec, guide, instructions, memory_docs, oldest, package,
+    packages, run, startup,
 };
 use anyhow::Result;
 use clap::{Parser, ValueEnum};
@@ -13,8 +14,8 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Instant;
 
-pub(crate) const USAGE: &str =
-    "test [--only STEP] [--quick] [--write-docs]   run all tests (--help tells more)";
+pub(crate) const USAGE: Usage =
+    Usage { line: "test [--only STEP] [--quick] [--write-docs]", job: "run all tests (--help tells more)" };
 
 /// Runs all tests.
 ///
@@ -54,6 +55,8 @@ enum Step {
     Clippy,
     /// All crates' own tests, doc tests and examples
     Unit,
+    /// The crates' own tests with the oldest Rust that they promise to build with, where rustup has it
+    Oldest,
     /// The core under Miri
     Miri,
     // From here on, steps need the preload library.
@@ -113,6 +116,10 @@ fn steps(options: &Options, tally: &mut Tally) -> Result<()> {
     if has(Step::Unit) {
         tally.heading("unit");
         cargo_checks::unit(tally);
+    }
+    if has(Step::Oldest) {
+        tally.heading("oldest");
+        oldest::run(tally);
     }
     if has(Step::Miri) {
         tally.heading("miri");
