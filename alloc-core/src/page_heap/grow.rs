@@ -197,6 +197,9 @@ impl<B: PageBackend> PageHeap<B> {
             if filling {
                 inner.filling |= 1 << mapping.tier.0.min(31);
             }
+            if filling || backed {
+                inner.whole |= 1 << mapping.tier.0.min(31);
+            }
             let tier = &mut inner.tiers[account(mapping.tier)];
             tier.mapped += count * HUGE_PAGES;
             if !backed {

@@ -287,6 +287,37 @@ impl HugeCache {
         }
     }
 
+    /// The first answer of `fits` to the first record of a range of this kind; few ranges are asked about.
+    ///
+    /// # Safety
+    /// See [`HugeCache`]; `fits` does not change the ranges.
+    pub(crate) unsafe fn find<R>(
+        &self,
+        backing: Backing,
+        mut fits: impl FnMut(*mut Tracker) -> Option<R>,
+    ) -> Option<R> {
+        let mut probes = 0;
+        let mut from = 0;
+        while let Some(bin) = self.next_occupied(backing, from) {
+            let list = &self.bins[backing as usize][bin];
+            let mut t = list.head();
+            while !t.is_null() {
+                if probes == PROBES {
+                    return None;
+                }
+                probes += 1;
+                let found = fits(t);
+                if found.is_some() {
+                    return found;
+                }
+                // SAFETY: listed heads are live.
+                t = unsafe { list.next(t) };
+            }
+            from = bin + 1;
+        }
+        None
+    }
+
     /// Takes all ranges of barred tiers off the lists; they stay free but are not found any more.
     ///
     /// # Safety

@@ -57,6 +57,8 @@ pub(crate) struct Inner {
     pub(crate) in_flight: usize,
     /// Tiers on which touching a part of a huge page takes the memory of all of it, a bit each.
     pub(crate) filling: u32,
+    /// Tiers whose memory is taken by the huge page, at a touch or when it is mapped, a bit each.
+    pub(crate) whole: u32,
     /// The tier of the newest mapping.
     pub(crate) last_tier: Option<Tier>,
     /// Most pages to hand out.
@@ -86,6 +88,7 @@ impl Inner {
             mapped: 0,
             in_flight: 0,
             filling: 0,
+            whole: 0,
             last_tier: None,
             hard_limit: usize::MAX,
         }
@@ -180,6 +183,27 @@ impl Inner {
     /// # Safety
     /// The lock is held.
     pub(crate) unsafe fn take_large(&mut self, pages: usize, align: usize, memory: Memory) -> Option<Taken> {
+        // SAFETY: the lock is held.
+        unsafe {
+            if !self.goes_behind_tails(pages, align) {
+                return self.take_whole(pages, align, memory);
+            }
+            // Memory that costs already comes first, then as little as possible.
+            let backed = self.take_behind_tail(pages, Backing::Backed);
+            let backed = backed.or_else(|| self.take_whole(pages, align, Memory::Backed));
+            if backed.is_some() || memory == Memory::Backed {
+                return backed;
+            }
+            let unbacked = self.take_behind_tail(pages, Backing::Unbacked);
+            unbacked.or_else(|| self.take_whole(pages, align, memory))
+        }
+    }
+
+    /// As [`take_large`](Self::take_large), from the beginning of a huge page on.
+    ///
+    /// # Safety
+    /// The lock is held.
+    unsafe fn take_whole(&mut self, pages: usize, align: usize, memory: Memory) -> Option<Taken> {
         let len = pages.div_ceil(HUGE_PAGES);
         // SAFETY: the lock is held; the cache gives `len` live, detached records.
         unsafe {

@@ -17,6 +17,7 @@ mod grow;
 mod huge_cache;
 mod inner;
 mod range_tracker;
+mod region;
 mod release;
 mod relocate;
 mod resize;
@@ -198,9 +199,11 @@ impl<B: PageBackend> PageHeap<B> {
     /// no holes any more.
     #[inline(never)]
     fn close_holes(&self, ptr: NonNull<u8>, pages: usize, tier: Tier) {
-        let size = (pages * PAGE_SIZE).next_multiple_of(tracker::HUGE_SIZE);
+        // A tail that the pages begin in keeps its holes.
+        let tail = ptr.as_ptr().addr().next_multiple_of(tracker::HUGE_SIZE) - ptr.as_ptr().addr();
+        let size = (pages * PAGE_SIZE - tail).next_multiple_of(tracker::HUGE_SIZE);
         // SAFETY: the huge pages belong to this heap, on this tier.
-        unsafe { self.backend.set_holes(ptr, size, tier, false) };
+        unsafe { self.backend.set_holes(ptr.add(tail), size, tier, false) };
     }
 
     /// Takes pages back: a run, or any part of one.

@@ -93,6 +93,12 @@ impl RangeTracker {
         self.used.and(Bits::range(pos, len)).is_empty()
     }
 
+    /// Free pages at the end.
+    #[inline]
+    pub(crate) fn free_at_end(&self) -> usize {
+        self.used.not().run_before(BITS)
+    }
+
     /// Whether all of the free range `pos..pos + len` costs memory.
     #[inline]
     pub(crate) fn is_backed(&self, pos: usize, len: usize) -> bool {

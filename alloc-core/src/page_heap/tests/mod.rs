@@ -8,6 +8,8 @@ pub(crate) mod mock;
 #[cfg(not(miri))]
 mod model;
 mod range_tracker;
+#[cfg(not(miri))]
+mod region;
 mod small;
 #[cfg(not(miri))]
 mod time;
