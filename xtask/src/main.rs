@@ -3,6 +3,7 @@
 //! Layer rule: drives cargo and checks what cargo built; no crate of the suite depends on it. One file a
 //! command: a new one is a module with `run` and a line in [`COMMANDS`].
 
+mod aarch64;
 mod abi_sequences;
 mod abi_symbols;
 mod bad_input;

@@ -11,8 +11,11 @@ struct Need {
     present: fn() -> bool,
 }
 
+/// Nothing is run for another architecture.
+const NATIVE: bool = cfg!(not(target_arch = "x86_64"));
+
 /// The packages without services: a server's own package would start it.
-const NEEDS: [Need; 20] = [
+const NEEDS: [Need; 23] = [
     Need { package: "gcc", present: || command("cc") },
     Need { package: "libc6-dev", present: || Path::new("/usr/include/stdlib.h").exists() },
     Need { package: "g++", present: || command("g++") },
@@ -32,6 +35,12 @@ const NEEDS: [Need; 20] = [
     Need { package: "sysbench", present: || command("sysbench") },
     Need { package: "mariadb-server-core", present: || command("mariadbd") && command("mariadb-install-db") },
     Need { package: "mariadb-client", present: || command("mariadb-slap") && command("mariadb-admin") },
+    Need { package: "qemu-user", present: || NATIVE || command("qemu-aarch64") },
+    Need { package: "gcc-aarch64-linux-gnu", present: || NATIVE || command("aarch64-linux-gnu-gcc") },
+    Need {
+        package: "libc6-dev-arm64-cross",
+        present: || NATIVE || Path::new("/usr/aarch64-linux-gnu/lib/libc.so.6").exists(),
+    },
     Need { package: "libtcmalloc-minimal4", present: || tcmalloc().is_some() },
 ];
 

@@ -4,8 +4,8 @@ use crate::battery::{self, Choice};
 use crate::launcher::Tools;
 use crate::tally::Tally;
 use crate::{
-    Outcome, Usage, bad_input, cargo_checks, exec, guide, instructions, memory_docs, oldest, package,
-    packages, run, startup,
+    Outcome, Usage, aarch64, bad_input, cargo_checks, exec, guide, instructions, memory_docs, oldest,
+    package, packages, run, startup,
 };
 use anyhow::Result;
 use clap::{Parser, ValueEnum};
@@ -57,6 +57,8 @@ enum Step {
     Unit,
     /// The crates' own tests with the oldest Rust that they promise to build with, where rustup has it
     Oldest,
+    /// The core's own tests for aarch64, under qemu
+    Aarch64,
     /// The core under Miri
     Miri,
     // From here on, steps need the preload library.
@@ -120,6 +122,10 @@ fn steps(options: &Options, tally: &mut Tally) -> Result<()> {
     if has(Step::Oldest) {
         tally.heading("oldest");
         oldest::run(tally);
+    }
+    if has(Step::Aarch64) {
+        tally.heading("aarch64");
+        aarch64::run(tally);
     }
     if has(Step::Miri) {
         tally.heading("miri");
