@@ -88,7 +88,10 @@ fn once(data: &Data, heap: &Heap, seconds: u64) -> Result<Figures> {
     let counts = Counts::of(&text, library.as_deref());
     ensure!(counts.samples > 100, "perf took {} samples", counts.samples);
     ensure!(
-        library.is_some() || text.contains(" _int_malloc "),
+        library.is_some()
+            || [" _int_malloc ", " _int_free ", " unlink_chunk", " malloc_consolidate "]
+                .iter()
+                .any(|name| text.contains(name)),
         "the functions inside glibc's malloc have no names: install libc6-dbg"
     );
     let part = |count: u64| count as f64 / counts.samples as f64;
