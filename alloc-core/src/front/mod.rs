@@ -234,8 +234,8 @@ pub(crate) unsafe fn free_class<B: PageBackend>(engine: &Engine<B>, class: u8, o
     free_waiting(engine);
 }
 
-/// Frees what is no object of the global heap's classes, `false` when no time need pass: a large block, a block of a private heap, a side block. What is none
-/// of these is told of and left.
+/// Frees what is no object of the global heap's classes: a large block, a block of a private heap, a side block. What is none of
+/// these is told of and left. `false` when no time need pass.
 ///
 /// # Safety
 /// The caller gives the block away.

@@ -1,9 +1,9 @@
 //! Caches of threads that have ended, kept whole for those that begin.
 //!
-//! A thread that begins with empty bins has to prove again what others have proven before it, and fetches one by one what the last to
-//! end gave back one by one. So a cache is parked when its thread ends, with its objects, and the next thread takes it over. What is parked is
-//! bounded in bytes, and given back when it was not taken for a second. Parked caches stay in the registry, where they are counted,
-//! and where others may take from their shares of the budget.
+//! A thread that begins with empty bins has to prove again what others have proven before it, and fetches one by one what
+//! the last to end gave back one by one. So a cache is parked when its thread ends, with its objects, and the next thread
+//! takes it over. What is parked is bounded in bytes, and given back when it was not taken for a second. Parked caches stay
+//! in the registry, where they are counted, and where others may take from their shares of the budget.
 
 use super::thread_cache::ThreadCache;
 use super::{budget, registry};

@@ -239,7 +239,7 @@ impl Inner {
         pages: usize,
     ) -> (Marked, bool) {
         let mut holes = false;
-        let mut sum = Marked { unbacked: 0, dirty: 0, purged: false };
+        let mut sum = Marked::NONE;
         // SAFETY: by the contract.
         unsafe {
             let number = (*first).number();
@@ -248,11 +248,7 @@ impl Inner {
                 let t = map.get(number + i);
                 let part = (pages - i * HUGE_PAGES).min(HUGE_PAGES);
                 let marked = self.change(t, |p| p.mark(0, part));
-                sum.unbacked += marked.unbacked;
-                if marked.dirty > 0 {
-                    sum.dirty = i * HUGE_PAGES + marked.dirty;
-                }
-                sum.purged |= marked.purged;
+                sum.add(i * HUGE_PAGES, marked);
                 (*t).state = State::Shared;
                 (*t).donated = part < HUGE_PAGES && len > 1;
                 holes |= core::mem::take(&mut (*t).holes);

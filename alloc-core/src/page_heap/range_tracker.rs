@@ -13,6 +13,21 @@ pub(crate) struct Marked {
     pub(crate) purged: bool,
 }
 
+impl Marked {
+    /// No page.
+    pub(crate) const NONE: Self = Self { unbacked: 0, dirty: 0, purged: false };
+
+    /// Adds a part that begins `at` pages behind the first.
+    #[inline]
+    pub(crate) fn add(&mut self, at: usize, part: Self) {
+        self.unbacked += part.unbacked;
+        if part.dirty > 0 {
+            self.dirty = at + part.dirty;
+        }
+        self.purged |= part.purged;
+    }
+}
+
 /// How a tier purges.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PurgeBy {

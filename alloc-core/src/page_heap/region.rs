@@ -44,24 +44,10 @@ impl Inner {
             };
             let (head, (front, tail)) = self.cache.find(backing, |head| Some((head, tail_before(head)?)))?;
 
-            let in_front = self.change(front, |p| p.mark(HUGE_PAGES - tail, tail));
+            // The tail is the run's now, whatever the run before it does.
             (*front).donated = false;
-            self.filler.update(front);
-            self.decay.note_filler(self.filler.backed());
-            self.committed(in_front.unbacked);
-
-            let len = (pages - tail).div_ceil(HUGE_PAGES);
-            let before = self.cache.backed_pages();
-            self.cache.cut(&map, head, 0, len);
-            self.decay.note_taken(len, before, self.cache.backed_pages());
-            let (mut marked, holes) = self.occupy(&map, head, pages - tail);
-            let last = map.get((*head).number() + len - 1);
-            (*last).donated = !(pages - tail).is_multiple_of(HUGE_PAGES);
-            self.filler.update(last);
-
-            marked.unbacked += in_front.unbacked;
-            marked.purged |= in_front.purged;
-            marked.dirty = if marked.dirty > 0 { tail + marked.dirty } else { in_front.dirty };
+            let end = (*head).number() * HUGE_PAGES - tail;
+            let (marked, holes) = self.take_behind(&map, end, pages);
             Some(Taken { ptr: (*front).page(HUGE_PAGES - tail), tier: (*front).tier, marked, holes })
         }
     }

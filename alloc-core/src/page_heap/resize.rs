@@ -2,6 +2,7 @@
 
 use super::PageHeap;
 use super::inner::{Inner, OwnTrackers};
+use super::range_tracker::Marked;
 use super::tracker::{HUGE_PAGES, HUGE_SHIFT, State, TrackerMap};
 use core::ptr::NonNull;
 use page_backend::PageBackend;
@@ -44,14 +45,14 @@ impl<B: PageBackend> PageHeap<B> {
                     let tier = (*map.get(((end - 1) * PAGE_SIZE) >> HUGE_SHIFT)).tier;
                     match inner.obstacle(&map, end, extra, tier) {
                         None => {
-                            let (purged, holes) = inner.take_behind(&map, end, extra);
+                            let (marked, holes) = inner.take_behind(&map, end, extra);
                             drop(inner);
                             let at = ptr.add(pages * PAGE_SIZE);
                             if holes {
                                 let skip = end.next_multiple_of(HUGE_PAGES) - end;
                                 self.close_holes(at.add(skip * PAGE_SIZE), extra - skip, tier);
                             }
-                            return !purged || self.restore(at, extra, tier);
+                            return !marked.purged || self.restore(at, extra, tier);
                         }
                         Some(Obstacle::Unmapped(number)) => {
                             let last = map.get(number - 1);
@@ -119,13 +120,18 @@ impl Inner {
         None
     }
 
-    /// Takes `extra` pages from page number `end` on, which nothing prevents. Tells whether some of them are
-    /// purged, and whether some free huge pages among them had holes.
+    /// Takes `extra` pages from page number `end` on, which nothing prevents. Tells what is known of them, and whether some
+    /// free huge pages among them had holes.
     ///
     /// # Safety
-    /// [`obstacle`](Self::obstacle) has just found none, and the run before them is live; the lock is held.
-    unsafe fn take_behind(&mut self, map: &OwnTrackers, end: usize, extra: usize) -> (bool, bool) {
-        let (mut purged, mut holes) = (false, false);
+    /// [`obstacle`](Self::obstacle) finds none, and the page before them is in use; the lock is held.
+    pub(super) unsafe fn take_behind(
+        &mut self,
+        map: &OwnTrackers,
+        end: usize,
+        extra: usize,
+    ) -> (Marked, bool) {
+        let (mut sum, mut holes) = (Marked::NONE, false);
         let mut at = end;
         // SAFETY: by the contract.
         unsafe {
@@ -145,7 +151,7 @@ impl Inner {
                     let last = map.get(number + len - 1);
                     (*last).donated = !part.is_multiple_of(HUGE_PAGES);
                     self.filler.update(last);
-                    purged |= marked.purged;
+                    sum.add(at - end, marked);
                     at += part;
                 } else {
                     let pos = at % HUGE_PAGES;
@@ -154,11 +160,11 @@ impl Inner {
                     self.filler.update(t);
                     self.decay.note_filler(self.filler.backed());
                     self.committed(marked.unbacked);
-                    purged |= marked.purged;
+                    sum.add(at - end, marked);
                     at += part;
                 }
             }
         }
-        (purged, holes)
+        (sum, holes)
     }
 }
