@@ -26,8 +26,8 @@ pub struct Rules {
     pub min_objects: u32,
     /// Size in bytes up to which spans grow to reach `min_objects`.
     pub span_bytes: u32,
-    /// The tail of a span that no object uses is at most this part of it: `span >> tail_shift`.
-    pub tail_shift: u32,
+    /// The tail of a span that no object uses is at most this part of it: `span / tail_part`.
+    pub tail_part: u32,
     /// Bytes moved between caches at once, about.
     pub batch_bytes: u32,
     /// The most objects moved between caches at once.
@@ -35,12 +35,12 @@ pub struct Rules {
 }
 
 impl Rules {
-    /// Short spans: 4 objects or 16 KiB, a sixteenth of tail at most, batches of 256 KiB.
+    /// Short spans: 4 objects or 16 KiB, a 28th of tail at most, batches of 256 KiB.
     pub const DEFAULT: Self = Self {
         max_objects: 1024,
         min_objects: 4,
         span_bytes: 16 * 1024,
-        tail_shift: 4,
+        tail_part: 28,
         batch_bytes: 256 * 1024,
         max_batch: 31,
     };
@@ -174,7 +174,7 @@ const fn new_class(size: u32, rules: &Rules) -> Class {
         assert!(pages <= MAX_SPAN_PAGES, "no span length satisfies the rules");
         let span = (pages * PAGE_SIZE) as u32;
         let objects = span / size;
-        if objects >= wanted && objects <= rules.max_objects && span % size <= span >> rules.tail_shift {
+        if objects >= wanted && objects <= rules.max_objects && span % size <= span / rules.tail_part {
             let batch = rules.batch_bytes / size;
             let max = rules.max_batch as u32;
             let batch = if batch < 2 {

@@ -138,7 +138,7 @@ proptest! {
     #[test]
     fn any_table_agrees_with_a_search(sizes in size_lists(), probes in proptest::collection::vec(0usize..80_000, 64)) {
         // A tail of half a span always allows one page more than the object.
-        let table = Table::build(&sizes, Rules { tail_shift: 1, ..Rules::DEFAULT });
+        let table = Table::build(&sizes, Rules { tail_part: 2, ..Rules::DEFAULT });
         for (i, &size) in sizes.iter().enumerate() {
             let class = table.class(i as u8 + 1);
             prop_assert_eq!(class.size, size);
