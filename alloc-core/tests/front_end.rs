@@ -1,6 +1,8 @@
 //! The choice of the front end by the number of threads: over to the CPUs' caches and back, with blocks alive across both.
 #![cfg(not(miri))]
 
+mod areas;
+
 use alloc_core::global;
 use alloc_core::snapshot::Snapshot;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -42,6 +44,7 @@ fn free_all(blocks: Vec<*mut u8>) {
 fn spawn(number: usize, ready: &Arc<Barrier>, end: &Arc<Barrier>) -> JoinHandle<()> {
     let (ready, end) = (ready.clone(), end.clone());
     std::thread::spawn(move || {
+        assert!(areas::register_foreign_area("all"));
         let mine = churn(number);
         ready.wait();
         end.wait();
@@ -75,6 +78,7 @@ fn child_works() {
 #[test]
 fn many_threads_share_the_cpus_caches_and_few_have_bins_again() {
     global::hooks::install();
+    assert!(areas::register_foreign_area("all"));
     let can = can_share();
     static FREED: AtomicUsize = AtomicUsize::new(0);
     for round in 0..3 {
@@ -112,25 +116,21 @@ fn many_threads_share_the_cpus_caches_and_few_have_bins_again() {
 }
 
 #[test]
-fn without_registered_areas_every_thread_keeps_bins_of_its_own() {
-    let this = std::env::current_exe().unwrap();
-    let run = std::process::Command::new(this)
-        .args(["--exact", "many_threads_share_the_cpus_caches_and_few_have_bins_again"])
-        .env("GLIBC_TUNABLES", "glibc.pthread.rseq=0")
-        .output()
-        .unwrap();
-    assert!(run.status.success(), "{}", String::from_utf8_lossy(&run.stdout));
+fn areas_of_our_own_serve_where_libc_registers_none() {
+    areas::run_again("many_threads_share_the_cpus_caches_and_few_have_bins_again", None);
 }
 
-/// Whether libc and kernel allow the CPUs' caches here: registered areas, and the command that restarts sequences.
+#[test]
+fn where_another_library_was_first_every_thread_keeps_bins_of_its_own() {
+    areas::run_again("many_threads_share_the_cpus_caches_and_few_have_bins_again", Some("all"));
+}
+
+/// Whether the kernel allows the CPUs' caches here: areas, and the command that restarts sequences.
 fn can_share() -> bool {
     const REGISTER_PRIVATE_EXPEDITED_RSEQ: libc::c_long = 1 << 8;
-    // SAFETY: the symbols are looked up by name, and read as the numbers that they are.
-    unsafe {
-        let size = libc::dlsym(libc::RTLD_DEFAULT, c"__rseq_size".as_ptr()).cast::<u32>();
-        cfg!(target_arch = "x86_64")
-            && !size.is_null()
-            && *size > 0
-            && libc::syscall(libc::SYS_membarrier, REGISTER_PRIVATE_EXPEDITED_RSEQ, 0, 0) == 0
-    }
+    cfg!(target_arch = "x86_64")
+        && !areas::has_foreign_areas("all")
+        && areas::kernel_has_areas()
+        // SAFETY: the call touches no memory of the process.
+        && unsafe { libc::syscall(libc::SYS_membarrier, REGISTER_PRIVATE_EXPEDITED_RSEQ, 0, 0) == 0 }
 }

@@ -20,6 +20,8 @@ pub use process::{
     Limit, getpid, getrlimit, gettid, has_cap_ipc_lock, membarrier_register_rseq, membarrier_rseq, page_size,
     possible_cpus, sched_yield, usable_cpus,
 };
+#[cfg(target_arch = "x86_64")]
+pub use process::{RSEQ_SIGNATURE, rseq_register, rseq_unregister};
 pub use time::{clock_monotonic, clock_monotonic_coarse, futex_wait, futex_wake, nanosleep};
 
 /// An error number of the kernel, for example 12 for `ENOMEM`.

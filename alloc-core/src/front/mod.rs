@@ -128,6 +128,7 @@ impl Inside {
         if self.cache.is_some_and(|cache| per_cpu::area() == 0 && unsafe { parking::put(cache) }) {
             self.cache = None;
         }
+        per_cpu::end_thread();
         self.end_cache(engine);
     }
 

@@ -41,6 +41,8 @@ pub(crate) fn refill<B: PageBackend>(_: &Engine<B>, _: usize) -> Option<Block> {
 
 pub(crate) unsafe fn overflow<B: PageBackend>(_: &Engine<B>, _: usize, _: *mut u8) {}
 
+pub(crate) fn end_thread() {}
+
 pub(crate) fn drain_all<B: PageBackend>(_: &Engine<B>) {}
 
 pub(crate) fn reclaim<B: PageBackend>(_: &Engine<B>, _: u64) {}

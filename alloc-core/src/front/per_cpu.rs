@@ -162,9 +162,9 @@ fn set_bounds(to: [usize; 2]) {
 }
 
 fn prepare() -> bool {
-    let Some(area) = rseq::area() else { return false };
+    let area = rseq::area();
     let cpus = sys::possible_cpus();
-    if rseq::cpu(area) < 0 || cpus == 0 || cpus > MAX_CPUS || !sys::membarrier_register_rseq() {
+    if cpus == 0 || cpus > MAX_CPUS || !sys::membarrier_register_rseq() || !rseq::register(area) {
         return false;
     }
     for entry in &TABLES.bins[..cpus + 2] {
@@ -218,7 +218,7 @@ fn open(class: usize) -> Option<OpenBin<'static>> {
             rseq::take(area, TABLES.bins.as_ptr(), class, bins::taken(), sentinels)
         };
         if bins == sentinel_empty() {
-            attach(rseq::cpu(area))?;
+            attach(area)?;
             continue;
         }
         if bins == sentinel_busy() || cursor == bins::taken() {
@@ -231,10 +231,13 @@ fn open(class: usize) -> Option<OpenBin<'static>> {
     None
 }
 
-/// Puts the CPU's cache on the table, made anew if it has none; `None` when the call at hand has to do without.
+/// Puts the current CPU's cache on the table, made anew if it has none; `None` when the call at hand has to do without.
 #[cold]
-fn attach(cpu: i32) -> Option<()> {
-    let cpu = usize::try_from(cpu).ok().filter(|&cpu| cpu < cpus())?;
+fn attach(area: isize) -> Option<()> {
+    if !rseq::register(area) {
+        return None;
+    }
+    let cpu = usize::try_from(rseq::cpu(area)).ok().filter(|&cpu| cpu < cpus())?;
     let cpu_cache = match cache_of(cpu) {
         Some(cpu_cache) => cpu_cache,
         None => make(cpu)?,
@@ -317,6 +320,11 @@ fn with_cpu_stopped(
         });
     }
     entry(cpu).store(cpu_cache.bins(), Ordering::SeqCst);
+}
+
+/// The calling thread ends. It is inside the slow path, and comes to no CPU's cache any more.
+pub(crate) fn end_thread() {
+    rseq::end_thread();
 }
 
 /// Empties the caches of all CPUs.

@@ -2,11 +2,13 @@
 //! another CPU or interrupted by a signal in their middle (rseq(2), Linux 4.18).
 //!
 //! glibc registers an area for each thread (2.35 and later), and this module works on that one: registering a second would fail.
-//! Nothing of the area is written but `rseq_cs`, which the ABI leaves to the user. Each operation ends with one committing
-//! store; before it nothing that others see has changed.
+//! Nothing of it is written but `rseq_cs`, which the ABI leaves to the user. Where libc has none, an area of our own
+//! takes its place ([`own`]). Each operation ends with one committing store; before it nothing that others see has changed.
 //!
 //! A table gives the bins of each CPU. It begins with two entries for the "CPUs" -2 and -1, which the area of a thread without
 //! registration names: their bins always miss, so no operation asks whether it may run.
+
+mod own;
 
 use super::bins::{Bins, Slot};
 use core::arch::asm;
@@ -23,8 +25,12 @@ pub(crate) fn restarts() -> u64 {
 /// A table of bins, by CPU number from -2 on.
 pub(super) type Table = *const AtomicPtr<Bins>;
 
-/// Offset of the thread's area from the thread pointer, if libc has registered one.
-pub(super) fn area() -> Option<isize> {
+/// Offset from the thread pointer of the area that libc has registered, or of ours where it has none.
+pub(super) fn area() -> isize {
+    area_of_libc().unwrap_or_else(own::area)
+}
+
+fn area_of_libc() -> Option<isize> {
     let (offset, size): (*const isize, *const u32);
     // SAFETY: reads two addresses that the linker resolves, to null where libc does not define them.
     unsafe {
@@ -41,6 +47,20 @@ pub(super) fn area() -> Option<isize> {
     // SAFETY: libc's constants, set before the program's first instruction. A size of 0 means: not registered, as under valgrind.
     unsafe {
         if offset.is_null() || size.is_null() || *size == 0 || *offset == 0 { None } else { Some(*offset) }
+    }
+}
+
+/// Makes sure that this thread's area is registered; `false` where that is not possible.
+#[cold]
+pub(super) fn register(area: isize) -> bool {
+    cpu(area) >= 0 || (area == own::area() && own::register())
+}
+
+/// This thread ends: an area of ours goes with it. The thread is inside the slow path, or another area would be registered by a
+/// signal handler that allocates.
+pub(super) fn end_thread() {
+    if cpu(own::area()) >= 0 {
+        own::unregister();
     }
 }
 

@@ -102,6 +102,41 @@ fn ask_page_size(cache: &AtomicUsize) -> usize {
     size
 }
 
+/// Registers the calling thread's rseq area, of 32 bytes; `false` where the kernel refuses, or has an area of this thread already.
+///
+/// # Safety
+/// `area` is aligned to 32 bytes and stays valid, for the kernel to read and write, until [`rseq_unregister`] or the thread's
+/// end. The descriptors of all sequences have [`RSEQ_SIGNATURE`] before their abort addresses.
+#[cfg(target_arch = "x86_64")]
+pub unsafe fn rseq_register(area: *mut u8) -> bool {
+    // SAFETY: handed on to the caller.
+    unsafe { rseq(area, 0) }
+}
+
+/// Ends the registration of the calling thread's area; `false` where it is not registered.
+///
+/// # Safety
+/// No sequence of this thread begins afterwards.
+#[cfg(target_arch = "x86_64")]
+pub unsafe fn rseq_unregister(area: *mut u8) -> bool {
+    const UNREGISTER: usize = 1;
+    // SAFETY: handed on to the caller.
+    unsafe { rseq(area, UNREGISTER) }
+}
+
+/// What stands before an abort address: glibc's number, so that whoever registers first serves all.
+#[cfg(target_arch = "x86_64")]
+pub const RSEQ_SIGNATURE: u32 = 0x5305_3053;
+
+#[cfg(target_arch = "x86_64")]
+unsafe fn rseq(area: *mut u8, flags: usize) -> bool {
+    /// Of the area's first version, which every kernel takes.
+    const SIZE: usize = 32;
+    let args = [area.expose_provenance(), SIZE, flags, RSEQ_SIGNATURE as usize, 0, 0];
+    // SAFETY: handed on to the caller.
+    unsafe { super::syscall(libc::SYS_rseq as usize, args) }.is_ok()
+}
+
 /// Registers the process for [`membarrier_rseq`]; `false` where the kernel cannot (Linux 5.10).
 pub fn membarrier_register_rseq() -> bool {
     const REGISTER_PRIVATE_EXPEDITED_RSEQ: usize = 1 << 8;
