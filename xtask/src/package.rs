@@ -74,6 +74,7 @@ pub(crate) fn run(tally: &mut Tally, library: &Path) {
     tally.check("control data", || control_data(&made.package));
     tally.check("lintian", || lintian(&made.package));
     tally.check("manual pages", || manual_pages(&made.package));
+    tally.check("links of the pages", || links(&made.package));
     tally.check("tarball", || tarball(&made.tarball));
     installed(tally, &made.package);
 }
@@ -127,6 +128,26 @@ fn unpacked(package: &Path) -> Result<tempfile::TempDir> {
     let dir = tempfile::tempdir()?;
     Job::new("dpkg-deb").arg("-x").args([package, dir.path()]).run_ok()?;
     Ok(dir)
+}
+
+/// What the shipped pages refer to is shipped beside them.
+fn links(package: &Path) -> Result<String> {
+    let dir = unpacked(package)?;
+    let folder = dir.path().join("usr/share/doc/stratalloc");
+    let mut found = 0;
+    for entry in fs::read_dir(&folder)? {
+        let page = entry?.path();
+        if page.extension().is_none_or(|ending| ending != "md") {
+            continue;
+        }
+        let text = fs::read_to_string(&page)?;
+        for target in text.split("](").skip(1).filter_map(|rest| rest.split([')', '#']).next()) {
+            let there = target.contains("://") || folder.join(target).exists();
+            ensure!(there, "{} refers to {target}, which is not in the package", page.display());
+            found += 1;
+        }
+    }
+    Ok(format!("{found} links"))
 }
 
 /// Unpacked below a folder, the library serves a program by its name, and nothing is in /etc.

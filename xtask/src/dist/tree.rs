@@ -73,8 +73,11 @@ impl Tree {
         let licence = indented(&String::from_utf8(source("LICENSE-MIT")?)?);
         tree.file(&format!("{documents}/copyright"), text("copyright")?.replace("@MIT@", &licence));
         for page in ["mysql", "settings", "statistics"] {
-            let page = format!("{page}.md");
-            tree.file(&format!("{documents}/{page}"), source(&format!("docs/{page}"))?);
+            let text = String::from_utf8(source(&format!("docs/{page}.md"))?)?;
+            for plot in plots(&text) {
+                tree.file(&format!("{documents}/{plot}"), source(&format!("docs/{plot}"))?);
+            }
+            tree.file(&format!("{documents}/{page}.md"), text);
         }
         let news =
             changelog(&String::from_utf8(source("CHANGELOG.md")?)?, &place.date("%a, %d %b %Y %T +0000")?);
@@ -163,6 +166,12 @@ fn gzip(text: impl Into<Vec<u8>>) -> Result<Vec<u8>> {
     Ok(done.stdout)
 }
 
+/// The plots that a page shows.
+fn plots(page: &str) -> impl Iterator<Item = &str> {
+    let targets = page.split("](").skip(1).filter_map(|rest| rest.split(')').next());
+    targets.filter(|target| target.starts_with("plots/"))
+}
+
 /// A licence as a field of a copyright file holds it.
 fn indented(text: &str) -> String {
     let lines = text.lines().map(|line| if line.is_empty() { " .".into() } else { format!(" {line}") });
@@ -183,6 +192,12 @@ fn changelog(text: &str, date: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    #[test]
+    fn plots_are_told_from_other_links() {
+        let page = "[a](settings.md), ![b](plots/b.svg)\n![c](plots/c.svg)";
+        assert_eq!(super::plots(page).collect::<Vec<_>>(), ["plots/b.svg", "plots/c.svg"]);
+    }
+
     #[test]
     fn the_newest_changes_are_listed() {
         let text = super::changelog("# C\n\n## [1]\n### Added\n- `a` b.\n- c\n\n## [0]\n- d\n", "now");
