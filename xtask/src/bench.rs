@@ -145,7 +145,7 @@ fn execute(options: Options) -> Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     let library = run::library(options.library.as_deref())?;
-    let (mut allocators, missing) = peers::find(&library, &options.peer)?;
+    let (mut allocators, missing) = peers::find(&library, &options.peer, &options.allocator)?;
     for pair in &options.settings {
         allocators.push(peers::with_settings(&library, pair)?);
     }

@@ -51,11 +51,16 @@ pub(crate) struct Missing {
     pub(crate) reason: String,
 }
 
-/// All heaps that can be had, ours first, and those that cannot. `own` are the user's, as `NAME=FILE`.
+/// All heaps that can be had, ours first, and those that cannot. `own` are the user's, as `NAME=FILE`. Where `only` has
+/// names, no others are built.
 ///
 /// # Errors
 /// When a user's library is not there.
-pub(crate) fn find(library: &Path, own: &[String]) -> Result<(Vec<Allocator>, Vec<Missing>)> {
+pub(crate) fn find(
+    library: &Path,
+    own: &[String],
+    only: &[String],
+) -> Result<(Vec<Allocator>, Vec<Missing>)> {
     let ours = Heap::Ours { library: library.to_owned(), mode: &MODES[0], via: Via::Preload };
     let allocator = |name: &str, origin, heap| Allocator { name: name.into(), origin, heap };
     let mut found = vec![allocator(OURS, revision()?, ours), allocator(SYSTEM, c_library()?, Heap::System)];
@@ -70,7 +75,8 @@ pub(crate) fn find(library: &Path, own: &[String]) -> Result<(Vec<Allocator>, Ve
             None => miss(name, format!("no {file}: apt-get install {package}")),
         }
     }
-    for shim in shims::SHIMS {
+    let asked = |name: &str| only.is_empty() || only.iter().any(|one| one == name);
+    for shim in shims::SHIMS.iter().filter(|shim| asked(shim.name)) {
         match shims::build(shim) {
             Ok((library, origin)) => {
                 let heap = Heap::Peer { library, variable: shim.variable };
@@ -85,7 +91,7 @@ pub(crate) fn find(library: &Path, own: &[String]) -> Result<(Vec<Allocator>, Ve
         found.push(allocator(name, "own build".into(), Heap::Peer { library, variable: None }));
     }
     let (name, reason) = UNPUBLISHED;
-    if !found.iter().any(|a| a.name == name) {
+    if asked(name) && !found.iter().any(|a| a.name == name) {
         miss(name, format!("{reason}; give a build of it with --peer {name}=FILE"));
     }
     Ok((found, missing))
