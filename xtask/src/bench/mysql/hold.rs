@@ -2,11 +2,11 @@
 
 use super::cgroup::Group;
 use super::protocol::{Answer, Session};
-use super::server::{DATABASE, Data, Setting};
+use super::server::{DATABASE, Data, Server, Setting};
 use super::sheet::{self, Row};
 use crate::bench::results::{Figures, Results};
 use crate::bench::rounds::Case;
-use crate::exec::check_interrupt;
+use crate::exec::{Job, check_interrupt};
 use crate::mode::Heap;
 use anyhow::{Context, Result, bail, ensure};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -53,7 +53,7 @@ pub(super) fn cases(data: &Data, sessions: usize, settle: u64) -> Result<Vec<Cas
 /// The tables.
 pub(super) fn page(results: &Results) -> String {
     const MIB: f64 = 1.0 / 1024.0;
-    const ROWS: [Row; 14] = [
+    const ROWS: [Row; 16] = [
         ("limit", "limit of the group, MiB", MIB),
         ("survived", "servers that the limit did not end, of 1", 1.0),
         ("held", "sessions that were open at once", 1.0),
@@ -67,6 +67,8 @@ pub(super) fn page(results: &Results) -> String {
         ("after_5", "RSS 5 s after the last one left, MiB", MIB),
         ("kept_5", "the same in parts of the peak", 1.0),
         ("after_60", "RSS 60 s after, MiB", MIB),
+        ("trimmed", "RSS after malloc_trim besides, MiB", MIB),
+        ("floor", "the same in parts of the peak", 1.0),
         ("seconds", "time to open and serve all, s", 1.0),
     ];
     [FREE, LIMITED].map(|case| sheet::of(results, case, &ROWS)).concat()
@@ -145,9 +147,24 @@ impl Load<'_> {
             figures.push((format!("after_{moment}"), rss));
             figures.push((format!("kept_{moment}"), rss / idle.peak as f64));
         }
+        if let Some(rss) = trimmed(&mut server, heap)? {
+            figures.extend([("trimmed".to_owned(), rss), ("floor".to_owned(), rss / idle.peak as f64)]);
+        }
         server.stop()?;
         Ok(figures.into_iter().collect())
     }
+}
+
+/// The resident set once a debugger has made the server call `malloc_trim`: what glibc's heap could keep at the least.
+/// `None` for heaps that do not take that call for theirs, and without gdb.
+fn trimmed(server: &mut Server, heap: &Heap) -> Result<Option<f64>> {
+    if matches!(heap, Heap::Peer { .. }) || !std::path::Path::new("/usr/bin/gdb").exists() {
+        return Ok(None);
+    }
+    let call = Job::new("gdb").args(["--batch", "--nx", "--pid", &server.pid.to_string()]);
+    let call = call.args(["--eval-command", "set debuginfod enabled off"]);
+    call.args(["--eval-command", "call ((int (*)(unsigned long)) malloc_trim)(0)"]).run_ok()?;
+    Ok(Some(server.sample()?.rss as f64))
 }
 
 /// A server in a group.
