@@ -139,6 +139,23 @@ impl Unit {
     }
 }
 
+/// Makes a data folder for servers that run as `user`, with redo logs of size `log`.
+///
+/// Temporary files go to `temporary`: a server removes what looks like its own from that folder when it starts, and `/tmp`
+/// may hold those of the machine's own server.
+///
+/// # Errors
+/// When the server's programs are missing, or the folder cannot be made.
+pub(crate) fn install(data: &Path, temporary: &Path, user: &str, log: &str) -> Result<()> {
+    let job =
+        Job::new("mariadb-install-db").args(["--no-defaults", "--auth-root-authentication-method=normal"]);
+    let job =
+        job.args(["--skip-test-db", &format!("--user={user}"), &format!("--innodb-log-file-size={log}")]);
+    let folders = [("datadir", data), ("tmpdir", temporary)];
+    let folders = folders.map(|(name, folder)| format!("--{name}={}", folder.display()));
+    job.args(folders).dir(temporary).run_ok().map(drop)
+}
+
 impl Database {
     /// A fresh data folder, owned by the user of `unit`.
     ///
@@ -153,13 +170,7 @@ impl Database {
             Ok(text.trim().parse()?)
         };
         chown(dir.path(), Some(id("-u")?), Some(id("-g")?)).context("run this test as root")?;
-        let install = Job::new("mariadb-install-db")
-            .args(["--no-defaults", "--auth-root-authentication-method=normal"]);
-        let install = install.args(["--skip-test-db", "--innodb-log-file-size=16M"]);
-        install
-            .arg(format!("--user={user}"))
-            .arg(format!("--datadir={}", dir.path().join("data").display()))
-            .run_ok()?;
+        install(&dir.path().join("data"), dir.path(), user, "16M")?;
         Ok(Self { dir })
     }
 
@@ -176,7 +187,7 @@ impl Database {
     /// Options for a server on it, as words without blanks.
     pub(crate) fn options(&self) -> Vec<String> {
         let folder = self.dir.path().display();
-        let mut options: Vec<String> = ["datadir=data", "socket=socket", "pid-file=pid"]
+        let mut options: Vec<String> = ["datadir=data", "socket=socket", "pid-file=pid", "tmpdir="]
             .map(|pair| pair.replace('=', &format!("={folder}/")))
             .into();
         options.extend(

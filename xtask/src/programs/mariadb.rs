@@ -4,6 +4,7 @@ use super::trial::{Outcome, Trial, script};
 use crate::exec::Job;
 use crate::launcher::Tools;
 use crate::mode::Heap;
+use crate::service;
 use anyhow::{Context, Result, ensure};
 use std::path::Path;
 
@@ -15,12 +16,7 @@ const CONNECTIONS: u32 = 1_000;
 
 /// Makes the data folder, with the tables of the loads in it; each run works on a copy.
 pub(crate) fn prepare(input: &Path) -> Result<()> {
-    let install =
-        Job::new("mariadb-install-db").args(["--no-defaults", "--auth-root-authentication-method=normal"]);
-    let install = install
-        .args(["--skip-test-db", "--user=root", "--innodb-log-file-size=16M"])
-        .arg(flag("datadir", &input.join("data")));
-    install.dir(input).run_ok()?;
+    service::install(&input.join("data"), input, "root", "16M")?;
     let tools = Tools::new()?;
     let scratch = input.join("scratch");
     std::fs::create_dir(&scratch)?;

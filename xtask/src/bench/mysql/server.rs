@@ -4,7 +4,7 @@ use super::protocol::Session;
 use super::sample::Sample;
 use crate::exec::{Job, Memlock, Running, check_interrupt, describe};
 use crate::mode::Heap;
-use crate::proc;
+use crate::{proc, service};
 use anyhow::{Context, Result, bail, ensure};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -49,12 +49,7 @@ impl Data {
     /// When mariadbd, sysbench or the disk space is missing.
     pub(super) fn prepare(tables: u32, rows: u32) -> Result<Self> {
         let data = Self { dir: tempfile::tempdir()?, tables, rows };
-        let install = Job::new("mariadb-install-db")
-            .args(["--no-defaults", "--auth-root-authentication-method=normal"]);
-        let install = install
-            .args(["--skip-test-db", "--user=root", "--innodb-log-file-size=96M"])
-            .arg(flag("datadir", &data.template()));
-        install.dir(data.dir.path()).run_ok()?;
+        service::install(&data.template(), data.dir.path(), "root", "96M")?;
         let server = data.start_on(data.template(), &Heap::System, &Setting::default())?;
         server.session("")?.rows(&format!("CREATE DATABASE {DATABASE}"))?;
         data.sysbench(&server, "oltp_read_write", 2).arg("prepare").limit(600).run_ok()?;
