@@ -25,6 +25,8 @@ const PAGE: &str = "docs/mysql.md";
 const LAST: &str = "Take it back";
 /// Folders of the system whose files stand in a folder of the test.
 const MOVED: [&str; 4] = ["/etc/systemd/system/", "/etc/sysconfig/", "/etc/mysql/conf.d/", "/etc/sysctl.d/"];
+/// How the page's lines begin that unpack the tarball to the system's folders.
+const UNPACK: &str = "tar -C / ";
 const SHORT: &str =
     " --quick --rounds 1 --sessions 50 --seconds 2 --settle 1 --allocator glibc --allocator stratalloc";
 
@@ -165,6 +167,10 @@ impl Machine {
             return Ok(String::new());
         }
         let bench = command.starts_with("cargo xtask bench ");
+        let unpacked = command.starts_with(UNPACK).then(|| self.root.path().join("usr"));
+        if let Some(folder) = unpacked.as_ref().filter(|folder| folder.exists()) {
+            fs::remove_dir_all(folder)?;
+        }
         if command.contains("sysctl -w vm.nr_hugepages") {
             self.pool = Some(Pool::keep()?);
         } else if bench {
@@ -178,7 +184,22 @@ impl Machine {
             // Its results are none to keep.
             job = job.env("CARGO_TARGET_DIR", self.root.path().join("target"));
         }
-        Ok(job.dir(workspace::root()).limit(600).run_ok()?.text())
+        let text = job.dir(workspace::root()).limit(600).run_ok()?.text();
+        if let Some(folder) = unpacked {
+            self.option_files_hold(&folder.join("share/stratalloc"))?;
+        }
+        Ok(text)
+    }
+
+    /// Start scripts refuse to start a server when an option file names a library that is not there.
+    fn option_files_hold(&self, folder: &Path) -> Result<()> {
+        for name in ["mariadbd-safe.cnf", "mysqld_safe.cnf"] {
+            let text = fs::read_to_string(folder.join(name))?;
+            let library = text.split("malloc-lib = /").nth(1).and_then(|rest| rest.lines().next());
+            let library = library.with_context(|| format!("{name} names no library"))?;
+            ensure!(self.root.path().join(library).exists(), "{name} names /{library}, which is not there");
+        }
+        Ok(())
     }
 
     /// A command with the places and sizes of the test.
@@ -193,6 +214,9 @@ impl Machine {
         command = command
             .replace(" -C / ", &format!(" -C {root} "))
             .replace("'s,^[^/]*,,'", &format!("'s,^[^/]*,{root},'"));
+        if command.starts_with("tar ") {
+            command = command.replace(" /usr/", &format!(" {root}/usr/"));
+        }
         if command.starts_with("cargo xtask bench ") {
             command = command.replace(" --quick", "").replace(" --rounds 5", "");
             command += &format!("{SHORT} --library {}", self.library.display());
