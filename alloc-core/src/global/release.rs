@@ -179,7 +179,8 @@ fn sweep_some(now: u64) {
     let mut class = SWEEP_AT.load(Ordering::Relaxed);
     if class >= CLASS_COUNT {
         let last = LAST_SWEEP.load(Ordering::Relaxed);
-        if last != 0 && now.wrapping_sub(last) < SWEEP_EVERY {
+        // What a growing heap has lying in caches of other sizes makes it larger than it need be.
+        if last != 0 && now.wrapping_sub(last) < SWEEP_EVERY && !HEAP.pages.has_grown() {
             return;
         }
         LAST_SWEEP.store(now, Ordering::Relaxed);

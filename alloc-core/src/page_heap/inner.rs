@@ -63,6 +63,8 @@ pub(crate) struct Inner {
     pub(crate) last_tier: Option<Tier>,
     /// Most pages to hand out.
     pub(crate) hard_limit: usize,
+    /// Pages with memory behind them from which on growth counts.
+    pub(super) grown_from: usize,
 }
 
 // SAFETY: the records that the lists lead to are reached under the heap's lock alone.
@@ -91,6 +93,7 @@ impl Inner {
             whole: 0,
             last_tier: None,
             hard_limit: usize::MAX,
+            grown_from: 0,
         }
     }
 

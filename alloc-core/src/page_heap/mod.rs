@@ -48,6 +48,10 @@ const MOST_PAGES: usize = 1 << 35;
 /// How often a fork waits for releases under way before it goes on without them.
 const FORK_PATIENCE: usize = 10_000;
 
+/// The part of its memory, and the fewest pages, that a heap has to gain to have grown.
+const GROWTH_PART: usize = 16;
+const LEAST_GROWTH: usize = (1 << 20) / PAGE_SIZE;
+
 /// Pages handed out.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Run {
@@ -233,6 +237,18 @@ impl<B: PageBackend> PageHeap<B> {
         debug_assert!(pages > 0);
         // SAFETY: handed on to the caller; the lock is held.
         unsafe { self.inner.lock().give(ptr, pages, Give::Touched) };
+    }
+
+    /// Whether the heap has a good part more memory than when this was last true, or than it had least since.
+    pub(crate) fn has_grown(&self) -> bool {
+        let mut inner = self.inner.lock();
+        let backed = inner.used + inner.free_backed();
+        inner.grown_from = inner.grown_from.min(backed);
+        let grown = backed - inner.grown_from >= (backed / GROWTH_PART).max(LEAST_GROWTH);
+        if grown {
+            inner.grown_from = backed;
+        }
+        grown
     }
 
     /// Whether the page that holds `address` is handed out; `None` when it is none of this heap's.

@@ -1,7 +1,7 @@
 //! Single properties of the page heap.
 
 use super::mock::{Fail, Mock, Spec};
-use crate::page_heap::{PageHeap, ReleaseMode};
+use crate::page_heap::{GROWTH_PART, LEAST_GROWTH, PageHeap, ReleaseMode};
 use core::ptr::NonNull;
 use size_classes::PAGE_SIZE;
 use std::vec::Vec;
@@ -274,6 +274,33 @@ fn a_long_run_moves_without_a_copy_of_its_huge_pages() {
     }
     give(&heap, wall, 50);
     assert_eq!(heap.accounts().in_use(), 0);
+}
+
+#[test]
+fn a_heap_has_grown_when_it_has_a_good_part_more_memory_and_not_when_it_uses_what_it_has() {
+    let heap = heap(&[Spec::PLAIN]);
+    let first = take(&heap, LEAST_GROWTH - 1);
+    assert!(!heap.has_grown());
+    let second = take(&heap, 1);
+    assert!(heap.has_grown());
+    assert!(!heap.has_grown());
+    give(&heap, first, LEAST_GROWTH - 1);
+    let first = take(&heap, LEAST_GROWTH - 1);
+    assert!(!heap.has_grown());
+    let large = take(&heap, GROWTH_PART * 2 * LEAST_GROWTH);
+    assert!(heap.has_grown());
+    let more = take(&heap, LEAST_GROWTH);
+    assert!(!heap.has_grown());
+    // What it has given back in between counts as growth when it takes it again.
+    give(&heap, large, GROWTH_PART * 2 * LEAST_GROWTH);
+    heap.release(usize::MAX, ReleaseMode::Everything);
+    assert!(!heap.has_grown());
+    let again = take(&heap, LEAST_GROWTH);
+    assert!(heap.has_grown());
+    for (run, pages) in [(first, LEAST_GROWTH - 1), (second, 1), (more, LEAST_GROWTH), (again, LEAST_GROWTH)]
+    {
+        give(&heap, run, pages);
+    }
 }
 
 /// Whether what was taken into use less what was given back is what costs memory now.
