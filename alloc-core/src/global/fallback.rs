@@ -51,16 +51,33 @@ fn tell_of(tier: Tier, error: MapError) {
     if error.step == Step::Map && !mount.is_empty() && backend.name(tier).starts_with("hugetlb") {
         line = line.str(" from the mount ").bytes(mount.as_bytes());
     }
-    line.str(what_helps(error.reason)).str("; going on with the next kind of pages").send();
+    line.str(what_helps(error.reason, backend.name(tier)))
+        .str("; going on with the next kind of pages")
+        .send();
 }
 
 /// The first thing to look at.
-fn what_helps(reason: Reason) -> &'static str {
+fn what_helps(reason: Reason, tier: &str) -> &'static str {
     match reason {
+        // The sysctl is for the pool of the default size alone.
+        Reason::PoolEmpty if tier.ends_with("1G") => {
+            "; raise /sys/kernel/mm/hugepages/hugepages-1048576kB/nr_hugepages"
+        }
         Reason::PoolEmpty => "; raise vm.nr_hugepages",
         Reason::CgroupLimit => "; raise the control group's hugetlb limit",
         Reason::Rlimit => "; raise RLIMIT_MEMLOCK (LimitMEMLOCK= in a unit)",
         Reason::Permission => "; a capability is missing (CAP_IPC_LOCK)",
         _ => "",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Reason, what_helps};
+
+    #[test]
+    fn an_empty_pool_is_named_by_its_size() {
+        assert!(what_helps(Reason::PoolEmpty, "hugetlb-2M").ends_with("vm.nr_hugepages"));
+        assert!(what_helps(Reason::PoolEmpty, "locked-hugetlb-1G").contains("hugepages-1048576kB/"));
     }
 }
