@@ -6,6 +6,8 @@ use crate::page_map::{HUGE_PAGE, PAGE_MAP};
 use core::ptr::{NonNull, null_mut};
 use size_classes::CLASSES;
 
+/// A growing small block of this size or more gets room to grow further: its pages take no memory until they are used.
+const ROOM_FROM: usize = 4096;
 /// Shrinking by less than this part of a block leaves it where it is.
 const SHRINK_SHIFT: u32 = 1;
 
@@ -41,8 +43,10 @@ pub unsafe fn realloc(block: *mut u8, size: usize) -> *mut u8 {
     }
     let class = PAGE_MAP.class_of(block.addr());
     if class != 0 {
+        let old = CLASSES.size_of(class);
+        let ahead = if size > old && old >= ROOM_FROM { size.max(old + old / 4) } else { size };
         // SAFETY: handed on to the caller; a small block has the bytes of its class.
-        return unsafe { move_to(block, CLASSES.size_of(class), size, size) };
+        return unsafe { move_to(block, old, size, ahead) };
     }
     // SAFETY: handed on to the caller.
     unsafe { realloc_large(block, size) }
