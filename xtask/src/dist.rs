@@ -86,7 +86,10 @@ pub(crate) fn make(library: &Path) -> Result<Made> {
 }
 
 /// Builds `stratalloc` and strips it.
-fn tool(work: &Path) -> Result<PathBuf> {
+///
+/// # Errors
+/// When it cannot be built or stripped.
+pub(crate) fn tool(work: &Path) -> Result<PathBuf> {
     let mut cargo = workspace::cargo();
     cargo.args(["build", "--quiet", "--release", "--package", "alloc-stats", "--features", "tool"]);
     workspace::succeed(cargo.args(["--bin", "stratalloc"]), "").map_err(anyhow::Error::msg)?;

@@ -43,17 +43,34 @@ pub(super) fn once(
     threads: u32,
     seconds: u64,
 ) -> Result<Figures> {
+    observed(data, heap, setting, threads, seconds, |_| Ok(Figures::new()))
+}
+
+/// The same, with figures of one's own taken from the server behind the load, while it idles.
+///
+/// # Errors
+/// When the server, sysbench or `look` fails.
+pub(super) fn observed(
+    data: &Data,
+    heap: &Heap,
+    setting: &Setting,
+    threads: u32,
+    seconds: u64,
+    look: impl FnOnce(&mut Server) -> Result<Figures>,
+) -> Result<Figures> {
     let mut server = data.start(heap, setting)?;
     load(data, &server, threads, (seconds / 10).max(2))?;
     let before = server.sample()?;
     let text = load(data, &server, threads, seconds)?.text();
     let after = server.sample()?;
+    let own = look(&mut server)?;
     server.stop()?;
     let mut figures = read(&text)?;
     let transactions = figure(&text, "transactions:")?;
     ensure!(transactions > 0.0, "sysbench made no transaction\n{text}");
     figures.insert("cpu".into(), (after.cpu_ms - before.cpu_ms) as f64 / transactions);
     after.add_to(&mut figures);
+    figures.extend(own);
     Ok(figures)
 }
 

@@ -1,19 +1,23 @@
 //! Kinds of pages under the heap, with the server's own large pages off and on: memory, page tables, oom_score, throughput.
 
 use super::oltp;
-use super::server::{Data, Setting};
+use super::server::{Data, Server, Setting};
 use super::sheet::{self, Row};
 use crate::bench::peers::{Allocator, OURS, SYSTEM};
 use crate::bench::results::{Figures, Results};
 use crate::bench::rounds::{Case, alternate};
-use crate::exec::Memlock;
+use crate::dist;
+use crate::exec::{Job, Memlock};
 use crate::hugepages::Pool;
 use crate::mode::{Heap, Mode, Via};
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use std::fs;
+use std::path::Path;
 
 /// Clients, as in the field report.
 const THREADS: u32 = 4;
+/// Size of a page of the pool, in KiB.
+const PAGE_KIB: u64 = 2048;
 /// Huge pages for the server's buffer pool and the heap together: 1 GiB.
 const PAGES: u64 = 512;
 const FREE: &str = "/sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages";
@@ -61,7 +65,8 @@ const KINDS: [Mode; 5] = [
 /// `allocators`. With `set` it sets the pool of huge pages and puts it back on every way out.
 ///
 /// # Errors
-/// When the pool cannot be set, on an interrupt, or when the results cannot be written.
+/// When the tool that reads the heap's accounts cannot be built, the pool cannot be set, on an interrupt, or when the
+/// results cannot be written.
 pub(super) fn run(
     data: &Data,
     results: &mut Results,
@@ -70,6 +75,8 @@ pub(super) fn run(
     seconds: u64,
     rounds: usize,
 ) -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let tool = dist::tool(folder.path())?;
     let pool = if set { Some(Pool::set(PAGES)?) } else { None };
     let free = free().unwrap_or(0);
     let enough = free >= PAGES;
@@ -86,10 +93,11 @@ pub(super) fn run(
             heap: Heap::Ours { library: library.clone(), mode, via: Via::Preload },
         }));
     }
-    let mut cases = vec![Case::new(OFF, |allocator| once(data, &allocator.heap, &[], seconds))];
+    let mut cases = vec![Case::new(OFF, |allocator| once(data, &tool, &allocator.heap, &[], seconds))];
     if enough {
         let option = ["--large-pages".to_owned()];
-        cases.push(Case::new(ON, move |allocator| once(data, &allocator.heap, &option, seconds)));
+        let tool = &tool;
+        cases.push(Case::new(ON, move |allocator| once(data, tool, &allocator.heap, &option, seconds)));
     }
     alternate(results, &columns, &mut cases, rounds)?;
     drop(pool);
@@ -99,10 +107,13 @@ pub(super) fn run(
 /// The tables.
 pub(super) fn page(results: &Results) -> String {
     const MIB: f64 = 1.0 / 1024.0;
-    const ROWS: [Row; 10] = [
+    const ROWS: [Row; 13] = [
         ("physical", "RSS and huge pages, MiB", MIB),
         ("rss", "RSS, MiB", MIB),
         ("huge", "HugetlbPages, MiB", MIB),
+        ("huge_heap", "the heap's among them, by its own account, MiB", MIB),
+        ("huge_server", "the server's own among them, MiB", MIB),
+        ("huge_others", "taken from the pool by no one of the two, MiB", MIB),
         ("transparent", "transparent huge pages, MiB", MIB),
         ("locked", "VmLck, MiB", MIB),
         ("page_tables", "page tables, KiB", 1.0),
@@ -119,17 +130,68 @@ pub(super) fn columns() -> Vec<&'static str> {
     std::iter::once(SYSTEM).chain(KINDS.iter().map(|mode| mode.name)).collect()
 }
 
-fn once(data: &Data, heap: &Heap, options: &[String], seconds: u64) -> Result<Figures> {
+fn once(data: &Data, tool: &Path, heap: &Heap, options: &[String], seconds: u64) -> Result<Figures> {
     let before = free().unwrap_or(0);
     let setting = Setting { options: options.to_vec(), ..Setting::default() };
-    let mut figures = oltp::once(data, heap, &setting, THREADS, seconds)?;
+    let mut figures = oltp::observed(data, heap, &setting, THREADS, seconds, |server| {
+        account(server, tool, matches!(heap, Heap::Ours { .. }), before)
+    })?;
     let after = free().unwrap_or(0);
     figures.insert("missing".into(), before.saturating_sub(after) as f64);
     Ok(figures)
+}
+
+/// Whose the huge pages are that left the pool, of which `before` pages were free when the server started, in KiB.
+///
+/// What the kernel counts for the server and the heap does not count as its own was mapped by the server itself.
+fn account(server: &mut Server, tool: &Path, ours: bool, before: u64) -> Result<Figures> {
+    let all = server.sample()?.huge;
+    let taken = before.saturating_sub(free().unwrap_or(0)) * PAGE_KIB;
+    let heap = if ours {
+        let stat = Job::new(tool).args(["stat", "--format", "prom", &server.pid.to_string()]).run_ok()?;
+        huge_bytes(&stat.text())? / 1024
+    } else {
+        0
+    };
+    ensure!(
+        heap <= all,
+        "the heap counts {heap} KiB of huge pages, the kernel {all} KiB for all of the server"
+    );
+    let parts =
+        [("huge_heap", heap), ("huge_server", all - heap), ("huge_others", taken.saturating_sub(all))];
+    Ok(parts.map(|(name, kib)| (name.to_owned(), kib as f64)).into())
+}
+
+/// Bytes on pages of a pool, from all tiers of the heap's statistics.
+fn huge_bytes(prom: &str) -> Result<u64> {
+    let tiers = prom.lines().filter(|line| line.starts_with("stratalloc_tier_huge_bytes{"));
+    let bytes: Vec<u64> = tiers
+        .map(|line| Ok(line.rsplit(' ').next().unwrap_or_default().parse()?))
+        .collect::<Result<_>>()
+        .context("stratalloc_tier_huge_bytes is no number")?;
+    ensure!(!bytes.is_empty(), "no stratalloc_tier_huge_bytes in\n{prom}");
+    Ok(bytes.iter().sum())
 }
 
 /// Huge pages of the pool that nobody uses.
 fn free() -> Result<u64> {
     let text = fs::read_to_string(FREE).context("the kernel has no pool of 2 MiB pages")?;
     Ok(text.trim().parse()?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::huge_bytes;
+
+    #[test]
+    fn sums_the_tiers() {
+        let text = "# TYPE stratalloc_tier_huge_bytes gauge
+stratalloc_tier_mapped_bytes{tier=\"hugetlb-2M\",link=\"0\"} 4194304
+stratalloc_tier_huge_bytes{tier=\"hugetlb-2M\",link=\"0\"} 4194304
+stratalloc_tier_huge_bytes{tier=\"hugetlb-1G\",link=\"1\"} 1073741824
+";
+        assert_eq!(huge_bytes(text).unwrap(), (4 << 20) + (1 << 30));
+        assert!(huge_bytes("").is_err());
+        assert!(huge_bytes("stratalloc_tier_huge_bytes{} many").is_err());
+    }
 }
