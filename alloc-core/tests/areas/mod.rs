@@ -22,16 +22,17 @@ pub(crate) fn has_foreign_areas(threads: &str) -> bool {
 }
 
 /// Registers an area for the calling thread as another library would, if those threads are asked for; it serves to the
-/// thread's end. `false` where a signal handler that allocates was faster.
-pub(crate) fn register_foreign_area(threads: &str) -> bool {
+/// thread's end. The heap must not have been called in this thread, not from a signal handler either.
+pub(crate) fn register_foreign_area(threads: &str) {
     #[repr(align(32))]
     struct Area(#[expect(dead_code, reason = "the kernel's")] [u32; 8]);
     if !has_foreign_areas(threads) || !kernel_has_areas() {
-        return true;
+        return;
     }
     let area = Box::leak(Box::new(Area([0, u32::MAX, 0, 0, 0, 0, 0, 0])));
     // SAFETY: the area is never freed, and no sequence uses it.
-    unsafe { libc::syscall(libc::SYS_rseq, area, size_of::<Area>(), 0, 0x5305_3053) == 0 }
+    let result = unsafe { libc::syscall(libc::SYS_rseq, area, size_of::<Area>(), 0, 0x5305_3053) };
+    assert_eq!(result, 0, "{}", std::io::Error::last_os_error());
 }
 
 /// Whether the kernel registers areas at all: it then minds that there is none at address 0.
